@@ -1,0 +1,232 @@
+#include "base/fd.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/mem.h"
+
+ssize_t read_full(int fd, void *buf, size_t n)
+{
+	size_t got = 0;
+
+	while (got < n) {
+		ssize_t r = read(fd, (char *)buf + got, n - got);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return -1;
+		if (!r)
+			break;
+		got += (size_t)r;
+	}
+	return (ssize_t)got;
+}
+
+int write_full(int fd, const void *buf, size_t n)
+{
+	size_t done = 0;
+
+	while (done < n) {
+		ssize_t r = write(fd, (const char *)buf + done, n - done);
+
+		if (r < 0 && errno == EINTR)
+			continue;
+		if (r < 0)
+			return -1;
+		done += (size_t)r;
+	}
+	return 0;
+}
+
+ssize_t read_file_at(int dirfd, const char *path, char *buf, size_t cap)
+{
+	autoclose int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return -1;
+	n = read_full(fd, buf, cap - 1);
+	if (n < 0)
+		return -1;
+	buf[n] = '\0';
+	return n;
+}
+
+int write_file_at(int dirfd, const char *path, const char *text)
+{
+	autoclose int fd = openat(dirfd, path, O_WRONLY | O_CLOEXEC);
+	size_t n = strlen(text);
+	ssize_t r;
+
+	if (fd < 0)
+		return -1;
+	do
+		r = write(fd, text, n);
+	while (r < 0 && errno == EINTR);
+	if (r >= 0 && (size_t)r != n) {
+		errno = EIO;
+		return -1;
+	}
+	return r < 0 ? -1 : 0;
+}
+
+int write_file_atf(int dirfd, const char *path, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= sizeof(text)) {
+		errno = EMSGSIZE;
+		return -1;
+	}
+	return write_file_at(dirfd, path, text);
+}
+
+static int set_flag(int fd, int get, int set, int flag, bool on)
+{
+	int flags = fcntl(fd, get);
+
+	if (flags < 0)
+		return -1;
+	return fcntl(fd, set, on ? flags | flag : flags & ~flag);
+}
+
+int fd_set_nonblock(int fd, bool on)
+{
+	return set_flag(fd, F_GETFL, F_SETFL, O_NONBLOCK, on);
+}
+
+int fd_set_cloexec(int fd, bool on)
+{
+	return set_flag(fd, F_GETFD, F_SETFD, FD_CLOEXEC, on);
+}
+
+int open_beneath(int dirfd, const char *path, int flags, mode_t mode)
+{
+	struct open_how how = {
+		.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
+		.mode = flags & O_CREAT ? mode : 0,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+	};
+
+	for (int tries = 0;; tries++) {
+		long fd = syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+
+		/* EAGAIN: a rename raced with the walk; bounded, so nobody can keep us here. */
+		if (fd < 0 && (errno == EINTR || (errno == EAGAIN && tries < 32)))
+			continue;
+		return (int)fd;
+	}
+}
+
+int open_dir_make(int dirfd, const char *name, mode_t mode, struct garret_error *err)
+{
+	int fd;
+
+	if (mkdirat(dirfd, name, mode) < 0 && errno != EEXIST)
+		return garret_fail_errno(err, "make %s", name);
+	fd = open_beneath(dirfd, name, O_PATH | O_DIRECTORY, 0);
+	if (fd < 0)
+		return garret_fail_errno(err, "open %s", name);
+	return fd;
+}
+
+int fd_count(void)
+{
+	autodir DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	if (!d)
+		return -1;
+	while (readdir(d))
+		n++;
+	return n - 3; /* ".", "..", and the directory's own */
+}
+
+/* A directory can't be emptied by name when its owner took our right to read it. */
+static int open_to_empty(int dirfd, const char *name)
+{
+	int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 && errno == EACCES && fchmodat(dirfd, name, 0700, 0) == 0)
+		fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return fd;
+}
+
+/*
+ * Depth is bounded by nothing a session chooses: a subdirectory that isn't
+ * empty is moved up next to the top directory and emptied from there, so one
+ * open descriptor and no stack frame is needed however deep the tree was.
+ */
+int remove_tree_at(int dirfd, const char *name)
+{
+	int first_error = 0;
+	unsigned moved = 0;
+	bool again = true;
+
+	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (errno != EISDIR && errno != EPERM)
+		return -1;
+
+	while (again) {
+		autoclose int top = open_to_empty(dirfd, name);
+		int dup_fd = top < 0 ? -1 : openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		autodir DIR *d = dup_fd < 0 ? NULL : fdopendir(dup_fd);
+		struct dirent *e;
+
+		if (!d)
+			return -1;
+		again = false;
+		while ((e = readdir(d))) {
+			char to[64];
+			autodir DIR *sub = NULL;
+			struct dirent *s;
+			int sub_fd;
+
+			if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+				continue;
+			if (unlinkat(top, e->d_name, 0) == 0 || unlinkat(top, e->d_name, AT_REMOVEDIR) == 0)
+				continue;
+			if (errno == ENOENT)
+				continue;
+			sub_fd = open_to_empty(top, e->d_name);
+			sub = sub_fd < 0 ? NULL : fdopendir(sub_fd);
+			if (!sub) {
+				first_error = first_error ? first_error : errno;
+				continue;
+			}
+			while ((s = readdir(sub))) {
+				if (!strcmp(s->d_name, ".") || !strcmp(s->d_name, ".."))
+					continue;
+				if (unlinkat(sub_fd, s->d_name, 0) == 0 ||
+				    unlinkat(sub_fd, s->d_name, AT_REMOVEDIR) == 0)
+					continue;
+				do
+					(void)snprintf(to, sizeof(to), ".garret-rm-%u", moved++);
+				while (renameat(sub_fd, s->d_name, top, to) < 0 && errno == ENOTEMPTY);
+				again = true;
+			}
+			if (unlinkat(top, e->d_name, AT_REMOVEDIR) == 0)
+				continue;
+			if (!again)
+				first_error = first_error ? first_error : errno;
+		}
+		if (moved > 100u * 1000u * 1000u)
+			break; /* something keeps filling it: give up rather than spin */
+	}
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0)
+		first_error = first_error ? first_error : errno;
+	errno = first_error;
+	return first_error ? -1 : 0;
+}

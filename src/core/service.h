@@ -1,0 +1,140 @@
+/*
+ * The service behind the HTTP routes: sessions, tokens, runs, the activity log.
+ * It knows nothing of HTTP but the status that a refusal should have.
+ *
+ * Calls that take a `done` function start work and return at once; done is
+ * called exactly once, from the loop, never before the call returned.
+ */
+#ifndef CORE_SERVICE_H
+#define CORE_SERVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/config.h"
+
+struct service;
+
+/* Why something was refused.  status 0 means it was not. */
+struct refusal {
+	int status;	    /* HTTP: 400 404 409 410 422 429 500 501 502 503 */
+	const char *reason; /* for 409: "exists", "opening", "runtime"; else NULL */
+	char detail[512];   /* one sentence for people */
+};
+
+const struct config *service_config(const struct service *s);
+bool service_ready(const struct service *s); /* the engine answers */
+
+/* ---- tokens ---- */
+
+enum auth {
+	AUTH_NONE,    /* never minted: 401 */
+	AUTH_SERVICE, /* may do everything */
+	AUTH_SESSION, /* the session's own, current generation */
+	AUTH_ENDED,   /* of an ended generation of this id: 410 */
+};
+
+/* token may be NULL; session_id NULL asks for a service route. Constant time per candidate. */
+enum auth service_authenticate(struct service *s, const char *token, const char *session_id);
+
+/* ---- sessions ---- */
+
+struct session_usage {
+	bool known; /* false: "usage": null */
+	/* < 0: that counter is null */
+	int64_t memory_bytes, memory_limit_bytes, pids;
+	double cpu_percent;
+};
+
+struct session_info {
+	const char *id, *runtime, *tenant; /* borrowed until the caller returns; tenant may be NULL */
+	bool alive, hibernated;
+	double created_at, last_activity, idle_seconds; /* seconds, wall clock */
+	struct session_usage usage;
+};
+
+struct open_request {
+	const char *session_id, *runtime, *tenant; /* NULL or "" (runtime): not given */
+	bool reuse, attach;
+};
+
+typedef void (*open_done)(void *ctx, const struct session_info *info, const char *token,
+			  const struct refusal *no);
+/* On refusal info and token are NULL.  The strings are copied before it returns. */
+void service_open(struct service *s, const struct open_request *req, open_done done, void *ctx);
+
+/* Is there a record (resident or asleep; not one that is still opening)? */
+bool service_has_session(struct service *s, const char *id);
+
+typedef void (*infos_done)(void *ctx, const struct session_info *infos, size_t n);
+/* id NULL: all, in creation order.  n is 0 when a named one is gone. */
+void service_sessions(struct service *s, const char *id, bool usage, infos_done done, void *ctx);
+
+typedef void (*plain_done)(void *ctx, const struct refusal *no /* status 0: done */);
+void service_close(struct service *s, const char *id, bool purge, plain_done done, void *ctx);
+
+struct service_counts {
+	size_t resident, open;
+};
+struct service_counts service_counts(const struct service *s);
+
+/* ---- activity log ---- */
+
+struct session_event {
+	uint64_t seq;
+	double at, duration_ms;
+	const char *op, *target, *detail; /* valid UTF-8 */
+	bool ok;
+};
+
+/* Newest 200 with seq > after, ascending; false when there is no such session. */
+bool service_events(struct service *s, const char *id, uint64_t after,
+		    void (*each)(void *ctx, const struct session_event *e), void *ctx,
+		    uint64_t *ret_latest);
+
+/* ---- runs ---- */
+
+struct run_request {
+	const char *const *argv; /* NULL-terminated */
+	const char *const *env;	 /* NAME=VALUE, NULL-terminated */
+	const char *run_id;	 /* 32 hex digits */
+	double timeout_seconds;	 /* <= 0: not given (the service's ceiling) */
+	bool keep;		 /* goes on when nobody waits for it */
+};
+
+/*
+ * A finished run.  Reference counted, because an answer may still be written
+ * when the session is long gone.  Bytes are read in pieces with run_read().
+ */
+struct run_record;
+struct run_summary {
+	int exit_code; /* -1: null (timed out or output limited) */
+	bool timed_out, output_limited;
+	uint64_t output_limit; /* 0: null */
+	/* What the answer shows of each stream: all of it, or the first 64 KiB. */
+	uint64_t show[2];
+};
+struct run_record *run_record_ref(struct run_record *r);
+struct run_record *run_record_unref(struct run_record *r); /* returns NULL */
+const struct run_summary *run_record_summary(const struct run_record *r);
+/* Up to cap raw bytes of stream (0 stdout, 1 stderr) from offset; 0 at show[]; < 0 lost. */
+long run_record_read(struct run_record *r, int stream, uint64_t offset, void *buf, size_t cap);
+
+/* A request that waits for a run. */
+struct run_wait;
+typedef void (*run_done)(void *ctx, struct run_record *r /* borrowed */, const struct refusal *no);
+/*
+ * Start, or attach to the run of that id when the request is the same (409
+ * otherwise).  The wait is valid until done was called or service_run_leave().
+ */
+struct run_wait *service_run(struct service *s, const char *session_id,
+			     const struct run_request *req, run_done done, void *ctx);
+/* The client went away: done will not be called. */
+void service_run_leave(struct run_wait *w);
+
+/* Always succeeds; done when the run has ended, or at once when there is none. */
+void service_stop(struct service *s, const char *session_id, const char *run_id, plain_done done,
+		  void *ctx);
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * The protocol between garretd (or the CLI) and the engine: SEQPACKET, one
+ * frame per message, the header of proto/init.h.  Messages carry ids, digests
+ * and numbers; the only paths are names *inside* a session.  A session is named
+ * by a handle that the engine chose.
+ *
+ * The engine re-checks everything against its own configuration.  A request
+ * that its table doesn't allow, or that is not as described here, is answered
+ * with ENGINE_ERROR; a frame with a false header ends the connection.
+ */
+#ifndef PROTO_ENGINE_H
+#define PROTO_ENGINE_H
+
+#include <stdint.h>
+
+#include "proto/cursor.h"
+#include "proto/init.h"
+
+#define ENGINE_MAJOR 1
+#define ENGINE_MINOR 0
+#define ENGINE_FRAME_MAX (32 * 1024)
+#define ENGINE_VOLUMES_MAX 32
+#define ENGINE_PATH_MAX 1024
+#define ENGINE_ID_MAX 64
+
+enum engine_type {
+	/* requests */
+	ENGINE_HELLO = 1, /* u16 major, u16 minor */
+	ENGINE_OPEN = 2,  /* struct engine_open, + the init socket, + a directory per volume */
+	ENGINE_CLOSE = 3, /* u64 handle, u8 purge: answered when every process is gone */
+	ENGINE_USAGE = 4, /* u64 handle */
+	ENGINE_DOCTOR = 5, /* answered by DOCTOR_ROWs and DONE */
+
+	/* answers, and DIED, which nobody asked for */
+	ENGINE_HELLO_OK = 64, /* struct engine_hello */
+	ENGINE_OPENED = 65,   /* struct engine_opened */
+	ENGINE_DONE = 66,
+	ENGINE_ERROR = 67,	/* u32 garret_code, u32 errno, str message */
+	ENGINE_USAGE_OK = 68,	/* struct engine_usage */
+	ENGINE_DOCTOR_ROW = 69, /* u8 level (0 ok, 1 weaker, 2 missing), str name, str text */
+	ENGINE_DIED = 70,	/* u64 handle, u8 enum engine_death */
+};
+
+enum engine_network { ENGINE_NET_NONE, ENGINE_NET_HOST, ENGINE_NET_BRIDGE, ENGINE_NETS };
+
+enum engine_open_flags {
+	/* The first descriptor is a connected socket, not a listening one: the
+	 * session ends when its other end is closed. */
+	ENGINE_OPEN_CONNECTED = 1,
+	/* Nothing is kept: the workspace is removed with the session. */
+	ENGINE_OPEN_EPHEMERAL = 2,
+};
+
+enum engine_cgroup { ENGINE_CGROUP_NONE, ENGINE_CGROUP_V1, ENGINE_CGROUP_V2, ENGINE_CGROUP_HYBRID };
+
+enum engine_death { ENGINE_DEATH_EXIT, ENGINE_DEATH_OOM, ENGINE_DEATH_CLOSED };
+
+struct engine_volume {
+	const char *inside; /* absolute, normal; the work directory is allowed */
+	uint8_t read_only;
+};
+
+/* Limits: 0 is "the engine's default", never "unlimited"; above the bound is refused. */
+struct engine_open {
+	const char *id;	     /* session id; names the workspace */
+	const char *runtime; /* "host" */
+	const char *work_dir;
+	const char *hostname;
+	uint8_t nonce[INIT_NONCE];
+	uint32_t flags;
+	uint8_t network;
+	uint64_t memory_bytes, memory_swap_bytes; /* memory+swap together; 0: as memory */
+	uint32_t cpu_millis;			  /* thousandths of one CPU */
+	uint32_t cpu_shares;			  /* Docker's scale, 1024 = normal */
+	uint32_t pids;
+	uint64_t tmpfs_bytes; /* size of /tmp */
+	uint32_t n_volumes;
+	struct engine_volume volumes[ENGINE_VOLUMES_MAX];
+};
+
+struct engine_hello {
+	uint16_t major, minor;
+	uint8_t cgroup;	      /* enum engine_cgroup */
+	uint8_t networks;     /* bit per enum engine_network that can be given */
+	uint8_t limits;	      /* bits: 1 memory, 2 swap, 4 cpus, 8 cpu shares, 16 pids */
+	uint8_t seccomp;      /* 1 on, 0 off (test build) */
+	uint64_t max_memory_bytes;
+	uint32_t max_cpu_millis, max_pids, max_sessions;
+	uint64_t max_tmpfs_bytes;
+};
+
+struct engine_opened {
+	uint64_t handle;
+	uint32_t pid; /* of init, on the host */
+	uint64_t start_time, pid_namespace; /* proof for adoption */
+	uint32_t build_us; /* from the request's arrival until init was ready */
+};
+
+/* A counter that can't be had is UINT64_MAX. */
+struct engine_usage {
+	uint64_t memory_bytes, memory_limit_bytes, cpu_us, pids, oom_kills;
+};
+
+bool engine_parse(struct get *g, const void *frame, size_t n, struct init_header *ret);
+void engine_begin(struct put *p, void *buf /* ENGINE_FRAME_MAX */, uint16_t type, uint64_t request);
+#define engine_end init_end
+
+void engine_put_open(struct put *p, const struct engine_open *o);
+/* Bounds and enums only; what they mean is the engine's business. Strings are borrowed. */
+bool engine_get_open(struct get *g, struct engine_open *ret);
+void engine_put_hello(struct put *p, const struct engine_hello *h);
+bool engine_get_hello(struct get *g, struct engine_hello *ret);
+void engine_put_opened(struct put *p, const struct engine_opened *o);
+bool engine_get_opened(struct get *g, struct engine_opened *ret);
+void engine_put_usage(struct put *p, const struct engine_usage *u);
+bool engine_get_usage(struct get *g, struct engine_usage *ret);
+
+#endif
