@@ -1,0 +1,81 @@
+#include "api/api.h"
+
+#include <stdlib.h>
+
+#include "api/route.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#define SOCKET_MODE 0660 /* the group may call; every call needs a token anyway */
+
+int api_new(struct api **ret, struct loop *l, struct service *s, struct garret_error *err)
+{
+	const struct config *conf = service_config(s);
+	struct api *a = xnew(struct api);
+	struct httpd_settings set = { .handle = route_handle, .ctx = a };
+	int rc;
+
+	set.max_connections = (unsigned)MAX(conf->max_connections, 1);
+	set.max_per_address = (unsigned)MAX(conf->max_connections_per_address, 0);
+	a->loop = l;
+	a->service = s;
+	rc = httpd_new(&a->httpd, l, &set, err);
+	if (rc < 0) {
+		free(a);
+		return rc;
+	}
+	*ret = a;
+	return 0;
+}
+
+struct api *api_free(struct api *a)
+{
+	if (!a)
+		return NULL;
+	httpd_free(a->httpd);
+	free(a->openapi);
+	free(a);
+	return NULL;
+}
+
+int api_listen(struct api *a, struct garret_error *err)
+{
+	const struct config *conf = service_config(a->service);
+	int rc = httpd_listen_tcp(a->httpd, conf->host, conf->port, &a->port, err);
+
+	if (rc < 0)
+		return rc;
+	log_info("listening", "host=%s port=%u", conf->host, a->port);
+	if (!conf->socket)
+		return 0;
+	rc = httpd_listen_unix(a->httpd, conf->socket, SOCKET_MODE, err);
+	if (rc < 0)
+		return rc;
+	log_info("listening", "socket=%s", conf->socket);
+	return 0;
+}
+
+uint16_t api_port(const struct api *a)
+{
+	return a->port;
+}
+
+void api_stop_accepting(struct api *a)
+{
+	httpd_stop_accepting(a->httpd);
+}
+
+void api_drain(struct api *a, uint64_t deadline_ms, void (*done)(void *ctx), void *ctx)
+{
+	httpd_drain(a->httpd, deadline_ms, done, ctx);
+}
+
+unsigned api_running(const struct api *a)
+{
+	return httpd_counts(a->httpd).running;
+}
+
+unsigned api_connections(const struct api *a)
+{
+	return httpd_counts(a->httpd).connections;
+}

@@ -1,0 +1,275 @@
+/*
+ * Our own OpenAPI document, made once from the route tables, and a page for
+ * /docs and /redoc that needs nothing from elsewhere.
+ *
+ * The shapes of answers are written as text: "name:type", a "?" for null, a
+ * "*" for a list, a capital letter for another shape.
+ */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/handlers.h"
+#include "api/wire.h"
+#include "base/mem.h"
+
+static const struct {
+	const char *name, *fields;
+} shapes[] = {
+	{ "Health", "status:string sessions:integer limit:integer? open_sessions:integer "
+		    "open_limit:integer? runtimes:string* ready:boolean" },
+	{ "Index", "service:string health:Health docs_url:string openapi_url:string "
+		   "ui_url:string? endpoints:string*" },
+	{ "RuntimePolicy",
+	  "alias:string image:string description:string builds:boolean "
+	  "mem_limit:string? memswap_limit:string? cpus:number? cpu_shares:integer? "
+	  "pids_limit:integer? network_mode:string? oci_runtime:string?" },
+	{ "ServicePolicy",
+	  "runtimes:RuntimePolicy* default_runtime:string max_sessions:integer? "
+	  "max_open_sessions:integer? max_sessions_per_tenant:integer? evict_idle_after:integer? "
+	  "mem_limit:string? memswap_limit:string? cpus:number? cpu_shares:integer? "
+	  "pids_limit:integer? network_mode:string? oci_runtime:string? work_dir:string "
+	  "idle_timeout:integer execute_timeout:integer max_read_bytes:integer "
+	  "persist_containers:boolean sandbox_uid:integer? workspace_ttl:integer? "
+	  "container_ttl:integer? tmpfs_size:string? prewarm:boolean buildkit:boolean "
+	  "native_files:boolean native_writes:boolean native_realpath:boolean" },
+	{ "SessionUsage", "memory_bytes:integer? memory_limit_bytes:integer? cpu_percent:number? "
+			  "pids:integer?" },
+	{ "SessionInfo", "session_id:string runtime:string tenant:string? alive:boolean "
+			 "state:string created_at:number last_activity:number "
+			 "idle_seconds:number usage:SessionUsage?" },
+	{ "OpenedSession", "session:SessionInfo token:string" },
+	{ "SessionList", "sessions:SessionInfo* limit:integer? open_limit:integer? "
+			 "tenant_limit:integer?" },
+	{ "SessionEvent", "seq:integer at:number op:string target:string ok:boolean detail:string "
+			  "duration_ms:number" },
+	{ "EventList", "events:SessionEvent* latest_seq:integer" },
+	{ "RunResult", "stdout:string stderr:string exit_code:integer? timed_out:boolean "
+		       "output_limited:boolean output_limit:integer?" },
+};
+
+static void text(struct strbuf *out, const char *key, const char *v)
+{
+	json_put_key(out, key);
+	json_put_string(out, v);
+}
+
+/* {"type":"string"} or {"$ref":"#/components/schemas/Health"} */
+static void plain_type(struct strbuf *out, const char *type, size_t n)
+{
+	autobuf struct strbuf name = STRBUF_INIT;
+
+	if (isupper((unsigned char)*type))
+		strbuf_addstr(&name, "#/components/schemas/");
+	strbuf_add(&name, type, n);
+	json_open(out, '{');
+	text(out, isupper((unsigned char)*type) ? "$ref" : "type", name.buf);
+	json_close(out, '}');
+}
+
+static void shape_type(struct strbuf *out, const char *type, size_t n)
+{
+	char last = type[n - 1];
+
+	if (last == '?') {
+		json_open(out, '{');
+		json_put_key(out, "anyOf");
+		json_open(out, '[');
+		plain_type(out, type, n - 1);
+		json_put_raw(out, "{\"type\":\"null\"}");
+		json_close(out, ']');
+		json_close(out, '}');
+	} else if (last == '*') {
+		json_put_raw(out, "{\"type\":\"array\",\"items\":");
+		plain_type(out, type, n - 1);
+		json_close(out, '}');
+	} else {
+		plain_type(out, type, n);
+	}
+}
+
+static void shape(struct strbuf *out, const char *fields)
+{
+	json_put_raw(out, "{\"type\":\"object\",\"properties\":{");
+	while (*fields) {
+		size_t n = strcspn(fields, " "), name = strcspn(fields, ":");
+
+		json_put_string_n(out, fields, name);
+		strbuf_addch(out, ':');
+		shape_type(out, fields + name + 1, n - name - 1);
+		fields += n + (fields[n] == ' ');
+	}
+	json_close(out, '}');
+	json_close(out, '}');
+}
+
+/* ---- from the tables of fields ---- */
+
+static void field_type(struct strbuf *out, const struct json_field *f)
+{
+	static const char *const types[] = {
+		[JSON_KIND_STRING] = "{\"type\":\"string\"",
+		[JSON_KIND_BOOL] = "{\"type\":\"boolean\"",
+		[JSON_KIND_INT] = "{\"type\":\"integer\"",
+		[JSON_KIND_FLOAT] = "{\"type\":\"number\"",
+		[JSON_KIND_STRINGS] = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}",
+		[JSON_KIND_ENVIRON] =
+			"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}",
+		[JSON_KIND_RUN_ID] = "{\"type\":\"string\"",
+		[JSON_KIND_NAME] = "{\"type\":\"string\"",
+	};
+	bool nullable = f->flags & JSON_NULLABLE;
+
+	if (nullable)
+		json_put_raw(out, "{\"anyOf\":[");
+	json_put_raw(out, types[f->kind]);
+	if (json_kind_pattern(f->kind))
+		text(out, "pattern", json_kind_pattern(f->kind));
+	if (f->flags & JSON_ABOVE_ZERO)
+		json_put_raw(out, "\"exclusiveMinimum\":0");
+	if (f->flags & JSON_FROM_ZERO)
+		json_put_raw(out, "\"minimum\":0");
+	if (f->flags & JSON_NOT_EMPTY)
+		json_put_raw(out, "\"minItems\":1");
+	if (!nullable && f->help)
+		text(out, "description", f->help);
+	json_close(out, '}');
+	if (!nullable)
+		return;
+	json_put_raw(out, "{\"type\":\"null\"}");
+	json_close(out, ']');
+	if (f->help)
+		text(out, "description", f->help);
+	json_close(out, '}');
+}
+
+static void request_body(struct strbuf *out, const struct json_field *fields)
+{
+	json_put_raw(out,
+		     "\"requestBody\":{\"required\":true,\"content\":"
+		     "{\"application/json\":{\"schema\":{\"type\":\"object\",\"properties\":{");
+	for (const struct json_field *f = fields; f->name; f++) {
+		json_put_key(out, f->name);
+		field_type(out, f);
+	}
+	strbuf_addstr(out, "},\"required\":[");
+	for (const struct json_field *f = fields; f->name; f++)
+		if (f->flags & JSON_REQUIRED)
+			json_put_string(out, f->name);
+	strbuf_addstr(out, "]}}}}");
+}
+
+static void parameters(struct strbuf *out, const char *place, const struct json_field *fields)
+{
+	for (const struct json_field *f = fields; f && f->name; f++) {
+		json_open(out, '{');
+		text(out, "name", f->name);
+		text(out, "in", place);
+		json_put_key(out, "required");
+		json_put_bool(out, f->flags & JSON_REQUIRED);
+		json_put_key(out, "schema");
+		field_type(out, f);
+		json_close(out, '}');
+	}
+}
+
+static void answers(struct strbuf *out, const struct route *r)
+{
+	json_put_raw(out, "\"responses\":{");
+	if (!r->answer) {
+		json_put_raw(out, "\"204\":{\"description\":\"Done\"}");
+	} else {
+		json_put_raw(out, "\"200\":{\"description\":\"Done\",\"content\":"
+				  "{\"application/json\":{\"schema\":");
+		plain_type(out, r->answer, strlen(r->answer));
+		strbuf_addstr(out, "}}}");
+	}
+	if (r->auth != ROUTE_OPEN)
+		json_put_raw(out, "\"401\":{\"description\":\"Invalid or missing token\"}");
+	if (r->auth == ROUTE_SESSION)
+		json_put_raw(out, "\"404\":{\"description\":\"No such session\"},"
+				  "\"410\":{\"description\":\"The session has ended\"}");
+	if (r->params || r->query || r->body || r->auth == ROUTE_SESSION)
+		json_put_raw(out, "\"422\":{\"description\":\"Invalid request\"}");
+	json_close(out, '}');
+}
+
+static void operation(struct strbuf *out, const struct route *r)
+{
+	static const struct json_field session[] = {
+		{ "session_id", JSON_KIND_NAME, JSON_REQUIRED, 0, NULL },
+		{ NULL, JSON_KIND_STRING, 0, 0, NULL },
+	};
+
+	json_put_key(out, strcmp(r->method, "GET") == 0    ? "get"
+			  : strcmp(r->method, "POST") == 0 ? "post"
+							   : "delete");
+	json_open(out, '{');
+	text(out, "summary", r->summary);
+	json_put_raw(out, "\"parameters\":[");
+	if (r->auth == ROUTE_SESSION)
+		parameters(out, "path", session);
+	parameters(out, "path", r->params);
+	parameters(out, "query", r->query);
+	json_close(out, ']');
+	if (r->body)
+		request_body(out, r->body);
+	answers(out, r);
+	if (r->auth != ROUTE_OPEN)
+		json_put_raw(out, "\"security\":[{\"SandboxToken\":[]}]");
+	json_close(out, '}');
+}
+
+static bool seen_before(const struct route *r)
+{
+	for (const struct route *q = routes; q < r; q++)
+		if (!strcmp(q->path, r->path))
+			return true;
+	return false;
+}
+
+static char *make_document(void)
+{
+	struct strbuf out = STRBUF_INIT;
+
+	json_put_raw(&out, "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"sandboxd\",\"summary\":"
+			   "\"Isolated workspaces for AI agents\",\"version\":\"" GARRET_VERSION
+			   "\"},\"paths\":{");
+	for (const struct route *r = routes; r->path; r++) {
+		if (r->head || seen_before(r))
+			continue;
+		json_put_key(&out, r->path);
+		json_open(&out, '{');
+		for (const struct route *q = r; q->path; q++)
+			if (!strcmp(q->path, r->path))
+				operation(&out, q);
+		json_close(&out, '}');
+	}
+	strbuf_addstr(&out, "},\"components\":{\"schemas\":{");
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
+		json_put_key(&out, shapes[i].name);
+		shape(&out, shapes[i].fields);
+	}
+	strbuf_addstr(&out, "},\"securitySchemes\":{\"SandboxToken\":{\"type\":\"apiKey\","
+			    "\"in\":\"header\",\"name\":\"X-Sandbox-Token\"}}}}");
+	return strbuf_detach(&out, NULL);
+}
+
+void openapi_document(struct call *c)
+{
+	if (!c->api->openapi)
+		c->api->openapi = make_document();
+	http_answer(c->rq, 200, WIRE_JSON, c->api->openapi, strlen(c->api->openapi));
+}
+
+void openapi_page(struct call *c)
+{
+	static const char page[] =
+		"<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+		"<title>sandboxd</title></head><body>\n<h1>sandboxd</h1>\n"
+		"<p>Isolated workspaces for AI agents, served by Garret.</p>\n"
+		"<p>The routes are described in <a href=\"/openapi.json\">openapi.json</a>.</p>\n"
+		"</body></html>\n";
+
+	http_answer_static(c->rq, 200, "text/html; charset=utf-8", page, sizeof(page) - 1);
+}

@@ -1,0 +1,317 @@
+/*
+ * From a request to its handler: see route.h for the order of the checks.
+ *
+ * Authentication comes before the body, unlike the published order: a stranger
+ * can't make the service read and parse anything.
+ */
+#include "api/route.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/wire.h"
+#include "base/auto.h"
+#include "base/mem.h"
+#include "base/time.h"
+
+#define BODY_LIMIT_DEFAULT (1u << 20)
+#define DELAYED_MAX 256 /* wrong tokens that wait; more are answered at once */
+
+/* ---- calls ---- */
+
+struct call *call_ref(struct call *c)
+{
+	c->refs++;
+	return c;
+}
+
+void call_unref(struct call *c)
+{
+	if (--c->refs)
+		return;
+	if (c->values)
+		json_values_release(c->route->body, c->values);
+	json_done(c->body);
+	free(c->values);
+	for (int i = 0; i < CALL_PARAMS_MAX; i++)
+		free(c->params[i]);
+	free(c);
+}
+
+static void on_gone(void *data)
+{
+	struct call *c = data;
+
+	c->rq = NULL;
+	if (c->leave)
+		c->leave(c);
+	c->leave = NULL;
+}
+
+static void on_finished(void *data)
+{
+	struct call *c = data;
+
+	c->rq = NULL;
+	if (c->delay.index) {
+		loop_timer_clear(&c->delay);
+		c->api->delayed--;
+	}
+	call_unref(c);
+}
+
+static struct call *call_new(struct api *a, struct http_request *rq)
+{
+	struct call *c = xnew(struct call);
+
+	c->api = a;
+	c->service = a->service;
+	c->rq = rq;
+	c->refs = 1;
+	http_set_data(rq, c, on_finished);
+	http_on_gone(rq, on_gone);
+	return c;
+}
+
+/* ---- matching ---- */
+
+/* Segments of a template against those of a path; parameters are copied. A parameter is never "". */
+static bool match(const char *template, const char *path, size_t path_len, char **params)
+{
+	const char *end = path + path_len;
+	int n = 0;
+
+	while (*template == '/' && path < end && *path == '/') {
+		const char *slash = memchr(path + 1, '/', (size_t)(end - path - 1));
+		size_t want, have;
+
+		template ++;
+		path++;
+		want = strcspn(template, "/");
+		have = slash ? (size_t)(slash - path) : (size_t)(end - path);
+		if (*template == '{') {
+			if (!have)
+				return false;
+			if (params)
+				params[n++] = xstrndup(path, have);
+		} else if (want != have || memcmp(template, path, have)) {
+			return false;
+		}
+		template += want;
+		path += have;
+	}
+	return !*template && path == end;
+}
+
+static bool method_fits(const struct route *r, const char *method)
+{
+	return !strcmp(r->method, method) || (r->head && !strcmp(method, "HEAD"));
+}
+
+/* The route; else *ret_first is the first one with that path, or NULL. */
+static const struct route *find(const char *method, const char *path, size_t n,
+				const struct route **ret_first)
+{
+	*ret_first = NULL;
+	for (const struct route *r = routes; r->path; r++) {
+		if (!match(r->path, path, n, NULL))
+			continue;
+		if (method_fits(r, method))
+			return r;
+		if (!*ret_first)
+			*ret_first = r;
+	}
+	return NULL;
+}
+
+static void redirect(struct call *c)
+{
+	const char *target = http_target(c->rq), *host = http_header(c->rq, "host");
+	size_t n = strcspn(target, "?"), bare = n;
+	autobuf struct strbuf to = STRBUF_INIT;
+
+	while (bare && target[bare - 1] == '/')
+		bare--;
+	if (host)
+		strbuf_addf(&to, "http://%s", host);
+	strbuf_add(&to, target, bare);
+	strbuf_addstr(&to, target + n);
+	http_add_header(c->rq, "location", to.buf);
+	http_answer_static(c->rq, 307, NULL, "", 0);
+}
+
+/* No route takes it: 405, a redirect to the path without its slashes, or 404. */
+static void no_route(struct call *c, const struct route *first)
+{
+	const char *path = http_path(c->rq);
+	size_t n = strlen(path), bare = n;
+
+	while (bare && path[bare - 1] == '/')
+		bare--;
+	if (first) {
+		http_add_header(c->rq, "allow", first->head ? "GET, HEAD" : first->method);
+		call_refuse(c, 405, "Method Not Allowed");
+	} else if (bare && bare < n && (find("", path, bare, &first), first)) {
+		redirect(c);
+	} else {
+		call_refuse(c, 404, "Not Found");
+	}
+}
+
+/* ---- authentication ---- */
+
+static void refuse_token(struct call *c)
+{
+	call_refuse(c, 401, "Invalid or missing sandbox token");
+}
+
+static void on_delay(struct loop_timer *t)
+{
+	struct call *c = t->ctx;
+
+	c->api->delayed--;
+	refuse_token(c);
+}
+
+static void wrong_token(struct call *c)
+{
+	uint64_t now = now_ms();
+	uint64_t wait = throttle_failed(&c->api->throttle, http_address(c->rq), now);
+
+	if (!wait || c->api->delayed >= DELAYED_MAX) {
+		refuse_token(c);
+		return;
+	}
+	c->api->delayed++;
+	loop_timer_set(c->api->loop, &c->delay, now + wait, on_delay, c);
+}
+
+static size_t trimmed_length(const char *s)
+{
+	size_t n = strlen(s);
+
+	while (n && (s[n - 1] == ' ' || s[n - 1] == '\t'))
+		n--;
+	return n;
+}
+
+/* True when the call may go on; else it was answered, or will be. */
+static bool authenticate(struct call *c)
+{
+	const char *sent = http_header(c->rq, "x-sandbox-token");
+	autofree char *token = sent ? xstrndup(sent, trimmed_length(sent)) : NULL;
+	enum auth who;
+
+	if (c->route->auth == ROUTE_OPEN)
+		return true;
+	if (!token || !*token) {
+		refuse_token(c); /* nobody guesses by sending nothing */
+		return false;
+	}
+	who = service_authenticate(c->service, token, c->session_id);
+	if (who == AUTH_SERVICE || (who == AUTH_SESSION && c->session_id)) {
+		if (!c->session_id || service_has_session(c->service, c->session_id))
+			return true;
+		call_refuse(c, who == AUTH_SERVICE ? 404 : 410,
+			    who == AUTH_SERVICE ? "No such session: %s"
+						: "The session has ended: %s",
+			    c->session_id);
+		return false;
+	}
+	if (who == AUTH_ENDED && c->session_id)
+		call_refuse(c, 410, "The session has ended: %s", c->session_id);
+	else
+		wrong_token(c);
+	return false;
+}
+
+/* ---- values ---- */
+
+static const struct json_field session_param = { "session_id", JSON_KIND_NAME, JSON_REQUIRED, 0,
+						 NULL };
+
+static bool check_session_id(struct call *c)
+{
+	struct json_errors e = JSON_ERRORS_INIT;
+	const char *id;
+
+	json_check_text("path", &session_param, c->params[0], &id, &e);
+	if (e.n) {
+		call_invalid(c, &e);
+		return false;
+	}
+	c->session_id = c->params[0];
+	return true;
+}
+
+static bool read_body_values(struct call *c, struct json_errors *e)
+{
+	struct strbuf *body = (struct strbuf *)(uintptr_t)http_body(c->rq);
+	struct json_problem problem;
+
+	c->body = json_read(body, &problem);
+	if (c->body) {
+		json_check_body(c->body, c->route->body, c->values, e);
+	} else if (problem.kind == JSON_NOT_UTF8) {
+		call_refuse(c, 400, "There was an error parsing the body");
+		return false;
+	} else {
+		/* Not JSON at all: as published, nothing else is looked at. */
+		if (problem.kind == JSON_SYNTAX) {
+			strbuf_release(&e->items);
+			*e = (struct json_errors)JSON_ERRORS_INIT;
+		}
+		json_add_problem(e, &problem);
+	}
+	return true;
+}
+
+static void on_body(struct http_request *rq)
+{
+	struct call *c = http_data(rq);
+	const struct route *r = c->route;
+	struct json_errors e = JSON_ERRORS_INIT;
+	int n = r->auth == ROUTE_SESSION;
+
+	if (http_body_too_large(rq)) {
+		call_refuse(c, 413, "The request body is larger than %zu bytes",
+			    r->body_limit ? r->body_limit : (size_t)BODY_LIMIT_DEFAULT);
+		return;
+	}
+	c->values = xcalloc(1, r->values_size + 1);
+	for (const struct json_field *f = r->params; f && f->name; f++)
+		json_check_text("path", f, c->params[n++], c->values, &e);
+	for (const struct json_field *f = r->query; f && f->name; f++)
+		json_check_text("query", f, http_query(rq, f->name), c->values, &e);
+	if (r->body && !read_body_values(c, &e)) {
+		strbuf_release(&e.items);
+		return;
+	}
+	if (e.n)
+		call_invalid(c, &e);
+	else
+		r->handle(c);
+}
+
+void route_handle(void *ctx, struct http_request *rq)
+{
+	struct call *c = call_new(ctx, rq);
+	const char *path = http_path(rq);
+	const struct route *first;
+
+	c->route = find(http_method(rq), path, strlen(path), &first);
+	if (!c->route) {
+		no_route(c, first);
+		return;
+	}
+	(void)match(c->route->path, path, strlen(path), c->params);
+	if (c->route->auth == ROUTE_SESSION && !check_session_id(c))
+		return;
+	if (!authenticate(c))
+		return;
+	if (c->route->unread)
+		on_body(rq);
+	else
+		http_read_body(rq, c->route->body_limit ? c->route->body_limit : BODY_LIMIT_DEFAULT,
+			       on_body);
+}

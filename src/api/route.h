@@ -1,0 +1,81 @@
+/*
+ * Routes: a table says which method and path, who may call, what body and
+ * query it takes, and who answers.  A handler starts when all of that is
+ * checked and finds the values in call->values.
+ *
+ * Order of the checks: path, method, session id (422), token (401, 410 for one
+ * of an ended generation), session (404, service token only), then the body is
+ * read (413), parsed (422) and checked together with path and query (422).
+ */
+#ifndef API_ROUTE_H
+#define API_ROUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "api/throttle.h"
+#include "core/service.h"
+#include "io/loop.h"
+#include "net/httpd.h"
+#include "net/json.h"
+
+struct call;
+
+enum route_auth {
+	ROUTE_OPEN,
+	ROUTE_SERVICE, /* the service's token */
+	ROUTE_SESSION, /* that or the session's own; the first path parameter is its id */
+};
+
+struct route {
+	const char *method, *path; /* "/sessions/{session_id}" */
+	enum route_auth auth;
+	bool head;                                      /* answers HEAD as well */
+	bool unread;                                    /* is answered without reading the body */
+	size_t body_limit;                              /* 0: 1 MiB */
+	size_t values_size;                             /* of the struct that the tables fill */
+	const struct json_field *params, *query, *body; /* params: beyond session_id */
+	void (*handle)(struct call *c);
+	const char *summary, *answer; /* for the OpenAPI document: text, name of a shape or NULL */
+};
+
+extern const struct route routes[]; /* ends with path NULL */
+
+#define CALL_PARAMS_MAX 2
+
+/*
+ * One request on its way through a handler.  It has one reference while the
+ * request lives and one for each operation that was started with it as ctx.
+ */
+struct call {
+	struct api *api;
+	struct service *service;
+	struct http_request *rq; /* NULL: the client is gone, there is nobody to answer */
+	const struct route *route;
+	char *params[CALL_PARAMS_MAX]; /* decoded, in the order of the path */
+	const char *session_id;        /* params[0] of a session route */
+	struct json_t *body;
+	void *values;
+	unsigned refs;
+	struct loop_timer delay;
+	/* The client is gone: end what was started for it.  May be NULL. */
+	void (*leave)(struct call *c);
+	void *pending; /* leave's */
+};
+
+struct api {
+	struct loop *loop;
+	struct service *service;
+	struct httpd *httpd;
+	uint16_t port;
+	struct throttle throttle;
+	unsigned delayed; /* answers that wait because of the throttle */
+	char *openapi;    /* made on first use */
+};
+
+void route_handle(void *ctx, struct http_request *rq);
+
+struct call *call_ref(struct call *c);
+void call_unref(struct call *c);
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * Sessions: open, list, show, end.  A client that goes away doesn't undo what
+ * it asked for: the operation ends as it would, there is only nobody to tell.
+ */
+#include "api/handlers.h"
+#include "api/wire.h"
+
+static void opened(void *ctx, const struct session_info *info, const char *token,
+		   const struct refusal *no)
+{
+	struct strbuf out = STRBUF_INIT;
+	struct call *c = ctx;
+
+	if (!info) {
+		call_refusal(c, no);
+	} else {
+		json_open(&out, '{');
+		json_put_key(&out, "session");
+		wire_session(&out, info);
+		json_put_key(&out, "token");
+		json_put_string(&out, token);
+		json_close(&out, '}');
+		call_answer(c, 200, &out);
+	}
+	call_unref(c);
+}
+
+void sessions_open(struct call *c)
+{
+	const struct open_values *v = c->values;
+	const struct open_request rq = { .session_id = v->session_id,
+					 .runtime = v->runtime,
+					 .tenant = v->tenant,
+					 .reuse = v->reuse,
+					 .attach = v->attach };
+
+	service_open(c->service, &rq, opened, call_ref(c));
+}
+
+static void listed(void *ctx, const struct session_info *infos, size_t n)
+{
+	struct strbuf out = STRBUF_INIT;
+	struct call *c = ctx;
+	const struct config *conf = service_config(c->service);
+
+	json_open(&out, '{');
+	json_put_key(&out, "sessions");
+	json_open(&out, '[');
+	for (size_t i = 0; i < n; i++)
+		wire_session(&out, &infos[i]);
+	json_close(&out, ']');
+	wire_number(&out, "limit", conf->max_sessions);
+	wire_number(&out, "open_limit", conf->max_open_sessions);
+	wire_number(&out, "tenant_limit", conf->max_sessions_per_tenant);
+	json_close(&out, '}');
+	call_answer(c, 200, &out);
+	call_unref(c);
+}
+
+void sessions_list(struct call *c)
+{
+	const struct usage_values *v = c->values;
+
+	service_sessions(c->service, NULL, v->usage, listed, call_ref(c));
+}
+
+static void found(void *ctx, const struct session_info *infos, size_t n)
+{
+	struct strbuf out = STRBUF_INIT;
+	struct call *c = ctx;
+
+	if (n) {
+		wire_session(&out, &infos[0]);
+		call_answer(c, 200, &out);
+	} else {
+		call_refuse(c, 404, "No such session: %s", c->session_id);
+	}
+	call_unref(c);
+}
+
+void sessions_get(struct call *c)
+{
+	const struct usage_values *v = c->values;
+
+	service_sessions(c->service, c->session_id, v->usage, found, call_ref(c));
+}
+
+static void closed(void *ctx, const struct refusal *no)
+{
+	struct call *c = ctx;
+
+	if (no && no->status)
+		call_refusal(c, no);
+	else
+		call_no_content(c);
+	call_unref(c);
+}
+
+void sessions_close(struct call *c)
+{
+	const struct purge_values *v = c->values;
+
+	service_close(c->service, c->session_id, v->purge, closed, call_ref(c));
+}

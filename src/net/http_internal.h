@@ -1,0 +1,116 @@
+/* What httpd.c (daemon, connections) and http_request.c (one request) share. */
+#ifndef NET_HTTP_INTERNAL_H
+#define NET_HTTP_INTERNAL_H
+
+#include <microhttpd.h>
+#include <netinet/in.h>
+
+#include "base/list.h"
+#include "io/loop.h"
+#include "net/httpd.h"
+
+#define HEADER_BYTES_MAX 16384
+#define HEADER_MS_MAX 10000
+#define IDLE_MS_MAX 75000 /* longer than the clients' own pools, so that they close first */
+#define BODY_GRACE_MS 5000
+#define BODY_BYTES_PER_S 16384
+#define ANSWER_PIECE 65536
+
+/* What a connection is doing, and since when: the sweep ends what takes too long. */
+enum conn_state { CONN_HEADERS, CONN_BODY, CONN_WORK, CONN_IDLE };
+
+struct conn {
+	struct list link;
+	struct httpd *httpd;
+	int fd; /* MHD's */
+	enum conn_state state;
+	uint64_t since_ms, body_bytes;
+	char address[INET6_ADDRSTRLEN];
+};
+
+struct http_param {
+	char *name, *value;
+};
+
+enum rq_phase {
+	RQ_NEW,    /* headers are not all here */
+	RQ_BEGUN,  /* handle() was called */
+	RQ_BODY,   /* the body is arriving */
+	RQ_WAIT,   /* the whole body is here */
+	RQ_ANSWER, /* the answer is being sent */
+};
+
+#define RQ_HEADERS_MAX 8
+
+struct http_request {
+	struct list link;
+	struct httpd *httpd;
+	struct conn *conn;
+	struct MHD_Connection *mhd;
+	enum rq_phase phase;
+	bool seen, suspended, gone, has_body, counted;
+	char method[16];
+	char *target, *path;
+	struct http_param *params;
+	unsigned n_params;
+	uint64_t started_us, content_length; /* UINT64_MAX: chunked */
+
+	void *data;
+	void (*release)(void *data);
+	void (*on_gone)(void *data);
+
+	struct strbuf body;
+	size_t body_limit;
+	bool too_large, sink_full;
+	uint64_t discarded;
+	http_sink sink;
+	void (*body_done)(struct http_request *rq);
+
+	struct loop_io watch; /* while suspended: does the client go away? */
+
+	struct MHD_Response *response;
+	unsigned status;
+	uint64_t sent;
+	struct {
+		const char *name;
+		char *value;
+	} headers[RQ_HEADERS_MAX];
+	unsigned n_headers;
+};
+
+struct httpd {
+	struct loop *loop;
+	struct httpd_settings set;
+	struct MHD_Daemon *mhd;
+	struct loop_io mhd_io;
+	struct loop_timer mhd_timer, sweep_timer, retry_timer, drain_timer;
+	struct loop_later run_later, drain_later;
+	struct list listeners, conns, requests, lingers;
+	unsigned n_conns, n_running, n_lingers;
+	bool paused, draining;
+	const char *accepting; /* address of the connection that is being added */
+	void (*drained)(void *ctx);
+	void *drained_ctx;
+};
+
+/* MHD has something to do that its epoll descriptor doesn't show. */
+void httpd_kick(struct httpd *h);
+/* Keep the socket after MHD closed it until the client has stopped sending. */
+void httpd_linger(struct httpd *h, int fd);
+void httpd_running_less(struct httpd *h);
+
+/* MHD's callbacks about a request (http_request.c). */
+void *http_on_target(void *cls, const char *uri, struct MHD_Connection *mc);
+enum MHD_Result http_on_access(void *cls, struct MHD_Connection *mc, const char *url,
+			       const char *method, const char *version, const char *data, size_t *n,
+			       void **slot);
+void http_on_completed(void *cls, struct MHD_Connection *mc, void **slot,
+		       enum MHD_RequestTerminationCode why);
+/* The client is gone or has to go. */
+void http_abandon(struct http_request *rq);
+
+/* http_text.c: percent-decoding. */
+char *http_decode(const char *s, size_t n, bool plus);
+void http_parse_target(struct http_request *rq);
+
+#endif

@@ -1,0 +1,478 @@
+/*
+ * One request, from its first line to the last byte of its answer.
+ *
+ * The library calls the access function again and again: when the headers are
+ * here, for each piece of the body, at its end, and after each suspension.  It
+ * accepts an answer only at the headers or at the end.  So the access function
+ * is a small state machine over enum rq_phase, and answers are kept in the
+ * request until the library may have them.
+ *
+ * An answer at the headers costs a connection its keep-alive, because the body
+ * isn't read.  Requests without a body are therefore handled at their end,
+ * which follows at once.
+ */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/time.h"
+#include "net/http_internal.h"
+
+/* A body over its limit that came without a length is read on for so long, then cut. */
+#define DISCARD_BYTES_MAX (64u << 20)
+
+const char *http_method(const struct http_request *rq)
+{
+	return rq->method;
+}
+
+const char *http_path(const struct http_request *rq)
+{
+	return rq->path;
+}
+
+const char *http_target(const struct http_request *rq)
+{
+	return rq->target;
+}
+
+const char *http_query(const struct http_request *rq, const char *name)
+{
+	for (unsigned i = rq->n_params; i-- > 0;)
+		if (!strcmp(rq->params[i].name, name))
+			return rq->params[i].value;
+	return NULL;
+}
+
+const char *http_header(const struct http_request *rq, const char *name)
+{
+	return MHD_lookup_connection_value(rq->mhd, MHD_HEADER_KIND, name);
+}
+
+const char *http_address(const struct http_request *rq)
+{
+	return rq->conn->address;
+}
+
+struct loop *http_loop(const struct http_request *rq)
+{
+	return rq->httpd->loop;
+}
+
+void http_set_data(struct http_request *rq, void *data, void (*release)(void *data))
+{
+	rq->data = data;
+	rq->release = release;
+}
+
+void *http_data(const struct http_request *rq)
+{
+	return rq->data;
+}
+
+void http_on_gone(struct http_request *rq, void (*fn)(void *data))
+{
+	rq->on_gone = fn;
+}
+
+/* ---- waiting ---- */
+
+static void resume(struct http_request *rq)
+{
+	if (!rq->suspended)
+		return;
+	rq->suspended = false;
+	loop_io_remove(&rq->watch);
+	MHD_resume_connection(rq->mhd);
+	httpd_kick(rq->httpd);
+}
+
+void http_abandon(struct http_request *rq)
+{
+	void (*fn)(void *) = rq->on_gone;
+
+	rq->on_gone = NULL;
+	if (rq->phase == RQ_ANSWER || rq->gone)
+		return;
+	rq->gone = true;
+	if (fn && !rq->response)
+		fn(rq->data);
+	resume(rq);
+}
+
+static void on_watch(struct loop_io *io, uint32_t events)
+{
+	(void)events; /* only RDHUP, HUP and ERR are asked for */
+	http_abandon(io->ctx);
+}
+
+static void suspend(struct http_request *rq)
+{
+	rq->conn->state = CONN_WORK;
+	MHD_suspend_connection(rq->mhd);
+	rq->suspended = true;
+	/* Without the watch (no memory) the request only ends with its handler. */
+	(void)loop_io_add(rq->httpd->loop, &rq->watch, rq->conn->fd, EPOLLRDHUP, on_watch, rq,
+			  NULL);
+}
+
+/* ---- the body ---- */
+
+void http_read_body(struct http_request *rq, size_t limit, void (*done)(struct http_request *rq))
+{
+	assert(rq->phase == RQ_BEGUN && !rq->body_done);
+	rq->body_limit = limit;
+	rq->body_done = done;
+	resume(rq);
+}
+
+void http_stream_body(struct http_request *rq, http_sink sink,
+		      void (*done)(struct http_request *rq))
+{
+	rq->sink = sink;
+	http_read_body(rq, SIZE_MAX, done);
+}
+
+void http_more_body(struct http_request *rq)
+{
+	if (!rq->sink_full)
+		return;
+	rq->sink_full = false;
+	rq->conn->state = CONN_BODY;
+	rq->conn->since_ms = now_ms();
+	rq->conn->body_bytes = 0; /* the time we made it wait isn't the client's */
+	resume(rq);
+}
+
+bool http_body_too_large(const struct http_request *rq)
+{
+	return rq->too_large;
+}
+
+const struct strbuf *http_body(const struct http_request *rq)
+{
+	return &rq->body;
+}
+
+static enum MHD_Result take_piece(struct http_request *rq, const char *data, size_t *n)
+{
+	rq->conn->body_bytes += *n;
+	if (rq->sink) {
+		ssize_t took = rq->sink(rq, data, *n);
+
+		if (took < 0)
+			return MHD_NO;
+		*n -= (size_t)took;
+		if (*n) {
+			rq->sink_full = true;
+			suspend(rq);
+		}
+		return MHD_YES;
+	}
+	if (!rq->too_large && *n > rq->body_limit - rq->body.len) {
+		rq->too_large = true;
+		strbuf_release(&rq->body);
+	}
+	if (!rq->too_large)
+		strbuf_add(&rq->body, data, *n);
+	else if ((rq->discarded += *n) > DISCARD_BYTES_MAX)
+		return MHD_NO;
+	*n = 0;
+	return MHD_YES;
+}
+
+/* ---- the answer ---- */
+
+void http_add_header(struct http_request *rq, const char *name, const char *value)
+{
+	assert(rq->n_headers < RQ_HEADERS_MAX);
+	rq->headers[rq->n_headers].name = name;
+	rq->headers[rq->n_headers++].value = xstrdup(value);
+}
+
+static void set_response(struct http_request *rq, unsigned status, const char *type,
+			 struct MHD_Response *r)
+{
+	assert(!rq->response && !rq->gone && r);
+	rq->status = status;
+	rq->response = r;
+	if (type)
+		(void)MHD_add_response_header(r, "content-type", type);
+	for (unsigned i = 0; i < rq->n_headers; i++)
+		(void)MHD_add_response_header(r, rq->headers[i].name, rq->headers[i].value);
+	rq->on_gone = NULL;
+	resume(rq);
+}
+
+static void answer_memory(struct http_request *rq, unsigned status, const char *type,
+			  const void *body, size_t n, enum MHD_ResponseMemoryMode mode)
+{
+	rq->sent = n;
+	set_response(rq, status, type,
+		     MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, mode));
+}
+
+void http_answer(struct http_request *rq, unsigned status, const char *type, const void *body,
+		 size_t n)
+{
+	answer_memory(rq, status, type, body, n, MHD_RESPMEM_MUST_COPY);
+}
+
+void http_answer_buf(struct http_request *rq, unsigned status, const char *type,
+		     struct strbuf *body)
+{
+	size_t n;
+	char *p = strbuf_detach(body, &n);
+
+	answer_memory(rq, status, type, p, n, MHD_RESPMEM_MUST_FREE);
+}
+
+void http_answer_static(struct http_request *rq, unsigned status, const char *type,
+			const void *body, size_t n)
+{
+	answer_memory(rq, status, type, body, n, MHD_RESPMEM_PERSISTENT);
+}
+
+struct source_state {
+	struct http_source src;
+	struct http_request *rq; /* alive: the library ends the answer before the request */
+};
+
+static ssize_t source_read(void *cls, uint64_t pos, char *buf, size_t max)
+{
+	struct source_state *st = cls;
+	ssize_t n = st->src.read(st->src.ctx, buf, MIN(max, (size_t)ANSWER_PIECE));
+
+	(void)pos;
+	if (n < 0)
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	if (n == 0)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	st->rq->sent += (uint64_t)n;
+	return n;
+}
+
+static void source_free(void *cls)
+{
+	struct source_state *st = cls;
+
+	if (st->src.release)
+		st->src.release(st->src.ctx);
+	free(st);
+}
+
+void http_answer_source(struct http_request *rq, unsigned status, const char *type, int64_t length,
+			const struct http_source *src)
+{
+	struct source_state *st = xnew(struct source_state);
+
+	st->src = *src;
+	st->rq = rq;
+	set_response(
+		rq, status, type,
+		MHD_create_response_from_callback(length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)length,
+						  ANSWER_PIECE, source_read, st, source_free));
+}
+
+/* ---- the state machine ---- */
+
+static enum MHD_Result send_answer(struct http_request *rq)
+{
+	enum MHD_Result ret;
+	bool early = rq->phase == RQ_BEGUN && rq->has_body;
+
+	if (early || rq->httpd->draining)
+		(void)MHD_add_response_header(rq->response, "connection", "close");
+	rq->phase = RQ_ANSWER;
+	rq->conn->state = CONN_WORK;
+	ret = MHD_queue_response(rq->mhd, rq->status, rq->response);
+	MHD_destroy_response(rq->response);
+	rq->response = NULL;
+	return ret;
+}
+
+static void body_complete(struct http_request *rq)
+{
+	void (*done)(struct http_request *) = take_ptr(&rq->body_done);
+
+	done(rq);
+}
+
+static enum MHD_Result proceed(struct http_request *rq)
+{
+	for (;;) {
+		if (rq->gone)
+			return MHD_NO;
+		if (rq->response)
+			return send_answer(rq);
+		if (rq->phase != RQ_BEGUN || !rq->body_done)
+			break;
+		rq->too_large =
+			rq->content_length != UINT64_MAX && rq->content_length > rq->body_limit;
+		if (rq->has_body && !rq->too_large) {
+			rq->phase = RQ_BODY;
+			rq->conn->state = CONN_BODY;
+			rq->conn->since_ms = now_ms();
+			rq->conn->body_bytes = 0;
+			return MHD_YES;
+		}
+		/* Too large is answered at the headers, as RQ_BEGUN says. */
+		if (!rq->too_large)
+			rq->phase = RQ_WAIT;
+		body_complete(rq);
+	}
+	suspend(rq);
+	return MHD_YES;
+}
+
+/* Answers that need no handler: what the library let through and we don't. */
+static bool refused_early(struct http_request *rq)
+{
+	const union MHD_ConnectionInfo *size =
+		MHD_get_connection_info(rq->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+	static const char text[] = "Invalid HTTP request received.";
+
+	if (size && size->header_size > HEADER_BYTES_MAX) {
+		http_answer_static(rq, 431, "text/plain; charset=utf-8", text, sizeof(text) - 1);
+		return true;
+	}
+	/* Two lengths: whoever is in front of us may believe the other one. */
+	if (http_header(rq, "transfer-encoding") && http_header(rq, "content-length")) {
+		http_answer_static(rq, 400, "text/plain; charset=utf-8", text, sizeof(text) - 1);
+		return true;
+	}
+	return false;
+}
+
+static void begin(struct http_request *rq)
+{
+	rq->phase = RQ_BEGUN;
+	rq->conn->state = CONN_WORK;
+	rq->counted = true;
+	rq->httpd->n_running++;
+	if (!refused_early(rq))
+		rq->httpd->set.handle(rq->httpd->set.ctx, rq);
+}
+
+static void look_at_headers(struct http_request *rq, const char *method)
+{
+	const char *length = http_header(rq, "content-length");
+
+	(void)snprintf(rq->method, sizeof(rq->method), "%s", method);
+	if (http_header(rq, "transfer-encoding"))
+		rq->content_length = UINT64_MAX;
+	else if (length)
+		(void)parse_u64(length, &rq->content_length);
+	rq->has_body = rq->content_length != 0;
+	http_parse_target(rq);
+}
+
+enum MHD_Result http_on_access(void *cls, struct MHD_Connection *mc, const char *url,
+			       const char *method, const char *version, const char *data, size_t *n,
+			       void **slot)
+{
+	struct http_request *rq = *slot;
+
+	(void)cls, (void)mc, (void)url, (void)version;
+	if (!rq || rq->gone)
+		return MHD_NO;
+	switch (rq->phase) {
+	case RQ_NEW:
+		if (!rq->seen) {
+			rq->seen = true;
+			look_at_headers(rq, method);
+			if (!rq->has_body)
+				return MHD_YES;
+		}
+		begin(rq);
+		return proceed(rq);
+	case RQ_BODY:
+		if (*n)
+			return take_piece(rq, data, n);
+		rq->phase = RQ_WAIT;
+		body_complete(rq);
+		return proceed(rq);
+	case RQ_BEGUN:
+	case RQ_WAIT:
+	case RQ_ANSWER:
+		break;
+	}
+	return proceed(rq);
+}
+
+void *http_on_target(void *cls, const char *uri, struct MHD_Connection *mc)
+{
+	const union MHD_ConnectionInfo *ci =
+		MHD_get_connection_info(mc, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct http_request *rq;
+
+	if (!ci || !ci->socket_context)
+		return NULL;
+	rq = xnew(struct http_request);
+	rq->httpd = cls;
+	rq->conn = ci->socket_context;
+	rq->mhd = mc;
+	rq->watch.fd = -EBADF;
+	rq->target = xstrdup(uri);
+	rq->started_us = now_us();
+	strbuf_init(&rq->body);
+	list_append(&rq->httpd->requests, &rq->link);
+	if (rq->conn->state == CONN_IDLE) {
+		rq->conn->state = CONN_HEADERS;
+		rq->conn->since_ms = now_ms();
+	}
+	return rq;
+}
+
+static void request_free(struct http_request *rq)
+{
+	if (rq->response)
+		MHD_destroy_response(rq->response);
+	for (unsigned i = 0; i < rq->n_params; i++) {
+		free(rq->params[i].name);
+		free(rq->params[i].value);
+	}
+	for (unsigned i = 0; i < rq->n_headers; i++)
+		free(rq->headers[i].value);
+	strbuf_release(&rq->body);
+	list_remove(&rq->link);
+	free(rq->params);
+	free(rq->path);
+	free(rq->target);
+	free(rq);
+}
+
+void http_on_completed(void *cls, struct MHD_Connection *mc, void **slot,
+		       enum MHD_RequestTerminationCode why)
+{
+	struct http_request *rq = take_ptr(slot);
+	struct httpd *h = cls;
+
+	(void)mc;
+	if (!rq)
+		return;
+	log_debug("request", "address=%s method=%s path=%s status=%u bytes=%llu ms=%.1f end=%s",
+		  rq->conn->address, rq->method, rq->path ? rq->path : "", rq->status,
+		  (unsigned long long)rq->sent, (double)(now_us() - rq->started_us) / 1000.0,
+		  why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "ok" : "broken");
+	/* Answered while its body was on the way: see to it that the answer can be read. */
+	if (rq->phase == RQ_ANSWER && rq->has_body && !rq->conn->body_bytes &&
+	    why == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+		httpd_linger(h, rq->conn->fd);
+	rq->conn->state = CONN_IDLE;
+	rq->conn->since_ms = now_ms();
+	rq->conn->body_bytes = 0;
+	if (rq->counted)
+		httpd_running_less(h);
+	if (rq->release)
+		rq->release(rq->data);
+	request_free(rq);
+}

@@ -1,0 +1,408 @@
+#include "fake_service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/list.h"
+#include "base/mem.h"
+#include "base/time.h"
+
+struct session {
+	struct list link;
+	char *id, *runtime, *tenant;
+	uint64_t runs;
+};
+
+struct service {
+	struct loop *loop;
+	struct config config;
+	struct runtime_entry runtime;
+	struct list sessions, ops;
+	unsigned left;
+};
+
+struct run_record {
+	unsigned refs;
+	struct run_summary summary;
+	int code; /* of every byte; -1: read text; -2: lost */
+	char *text[2];
+};
+
+/* One operation that is answered later; a run has a record or a refusal. */
+struct run_wait {
+	struct list link;
+	struct service *service;
+	struct loop_timer timer;
+	open_done open;
+	infos_done infos;
+	plain_done plain;
+	run_done run;
+	void *ctx;
+	char id[65];
+	bool named;
+	struct run_record *record;
+	struct refusal no;
+};
+
+static struct session *session_find(struct service *s, const char *id)
+{
+	struct session *e;
+
+	list_foreach(e, &s->sessions, link)
+		if (!strcmp(e->id, id))
+			return e;
+	return NULL;
+}
+
+static void session_drop(struct session *e)
+{
+	list_remove(&e->link);
+	free(e->id);
+	free(e->runtime);
+	free(e->tenant);
+	free(e);
+}
+
+struct service *fake_service_new(struct loop *l)
+{
+	struct service *s = xnew(struct service);
+
+	s->loop = l;
+	list_init(&s->sessions);
+	list_init(&s->ops);
+	s->runtime = (struct runtime_entry){ .alias = (char *)"host", .source = (char *)"host",
+					     .description = (char *)"", .cpus = -1,
+					     .cpu_shares = CONFIG_NULL, .pids_limit = CONFIG_NULL };
+	s->config = (struct config){ .host = (char *)"127.0.0.1", .runtimes = &s->runtime,
+				     .n_runtimes = 1, .default_runtime = (char *)"host",
+				     .max_sessions = 20, .max_open_sessions = CONFIG_NULL,
+				     .max_sessions_per_tenant = CONFIG_NULL,
+				     .evict_idle_after = CONFIG_NULL, .workspace_ttl = CONFIG_NULL,
+				     .container_ttl = CONFIG_NULL, .sandbox_uid = CONFIG_NULL,
+				     .idle_timeout = 1800, .execute_timeout = 300,
+				     .max_read_bytes = 8 << 20, .cpus = -1,
+				     .cpu_shares = CONFIG_NULL, .pids_limit = 512,
+				     .network_mode = (char *)"none", .work_dir = (char *)"/workspace",
+				     .max_connections = 256, .max_connections_per_address = 0 };
+	return s;
+}
+
+static void op_free(struct run_wait *w)
+{
+	loop_timer_clear(&w->timer);
+	list_remove(&w->link);
+	run_record_unref(w->record);
+	free(w);
+}
+
+struct service *fake_service_free(struct service *s)
+{
+	struct session *e;
+	struct run_wait *w;
+
+	list_foreach(w, &s->ops, link)
+		op_free(w);
+	list_foreach(e, &s->sessions, link)
+		session_drop(e);
+	free(s);
+	return NULL;
+}
+
+struct config *fake_service_config(struct service *s)
+{
+	return &s->config;
+}
+
+unsigned fake_service_left(const struct service *s)
+{
+	return s->left;
+}
+
+const struct config *service_config(const struct service *s)
+{
+	return &s->config;
+}
+
+bool service_ready(const struct service *s)
+{
+	return s->loop != NULL;
+}
+
+/* ---- settings ---- */
+
+const char *config_mem_limit(const struct config *c, const struct runtime_entry *r)
+{
+	return r->mem_limit ? r->mem_limit : c->mem_limit;
+}
+
+const char *config_memswap_limit(const struct config *c, const struct runtime_entry *r)
+{
+	return r->memswap_limit ? r->memswap_limit : c->memswap_limit;
+}
+
+const char *config_network(const struct config *c, const struct runtime_entry *r)
+{
+	return r->network_mode ? r->network_mode : c->network_mode;
+}
+
+double config_cpus(const struct config *c, const struct runtime_entry *r)
+{
+	return r->cpus < 0 ? c->cpus : r->cpus;
+}
+
+int64_t config_cpu_shares(const struct config *c, const struct runtime_entry *r)
+{
+	return r->cpu_shares < 0 ? c->cpu_shares : r->cpu_shares;
+}
+
+int64_t config_pids_limit(const struct config *c, const struct runtime_entry *r)
+{
+	return r->pids_limit < 0 ? c->pids_limit : r->pids_limit;
+}
+
+/* ---- tokens and counts ---- */
+
+enum auth service_authenticate(struct service *s, const char *token, const char *session_id)
+{
+	if (!token)
+		return AUTH_NONE;
+	if (!strcmp(token, "service-token-for-tests"))
+		return AUTH_SERVICE;
+	if (!session_id)
+		return AUTH_NONE;
+	if (!strncmp(token, "token-", 6) && !strcmp(token + 6, session_id))
+		return session_find(s, session_id) ? AUTH_SESSION : AUTH_ENDED;
+	return !strncmp(token, "ended-", 6) && !strcmp(token + 6, session_id) ? AUTH_ENDED : AUTH_NONE;
+}
+
+bool service_has_session(struct service *s, const char *id)
+{
+	return session_find(s, id) != NULL;
+}
+
+struct service_counts service_counts(const struct service *s)
+{
+	struct service_counts n = { 0 };
+	const struct session *e;
+
+	list_foreach(e, &((struct service *)(uintptr_t)s)->sessions, link)
+		n.open++;
+	n.resident = n.open;
+	return n;
+}
+
+/* ---- answering later ---- */
+
+static struct session_info info_of(const struct session *e)
+{
+	return (struct session_info){ .id = e->id, .runtime = e->runtime, .tenant = e->tenant,
+				      .alive = true, .created_at = 1795971124.885182,
+				      .last_activity = 1795971125.0, .idle_seconds = 0.25 };
+}
+
+static void answer_infos(struct run_wait *w)
+{
+	struct session_info infos[64];
+	struct session *e;
+	size_t n = 0;
+
+	list_foreach(e, &w->service->sessions, link)
+		if (n < 64 && (!w->named || !strcmp(e->id, w->id)))
+			infos[n++] = info_of(e);
+	w->infos(w->ctx, infos, n);
+}
+
+static void on_due(struct loop_timer *t)
+{
+	struct run_wait *w = t->ctx;
+	struct session *e = session_find(w->service, w->id);
+	char token[80];
+
+	if (w->infos) {
+		answer_infos(w);
+	} else if (w->open) {
+		struct session_info info = { 0 };
+
+		if (e)
+			info = info_of(e);
+		(void)snprintf(token, sizeof(token), "token-%s", w->id);
+		w->open(w->ctx, w->no.status ? NULL : &info, w->no.status ? NULL : token,
+			w->no.status ? &w->no : NULL);
+	} else if (w->run) {
+		w->run(w->ctx, w->record, w->record ? NULL : &w->no);
+	} else {
+		w->plain(w->ctx, &w->no);
+	}
+	op_free(w);
+}
+
+static struct run_wait *op_new(struct service *s, const char *id, void *ctx, uint64_t ms)
+{
+	struct run_wait *w = xnew(struct run_wait);
+
+	w->service = s;
+	w->ctx = ctx;
+	(void)snprintf(w->id, sizeof(w->id), "%s", id ? id : "");
+	w->named = id != NULL;
+	list_append(&s->ops, &w->link);
+	loop_timer_set(s->loop, &w->timer, now_ms() + ms, on_due, w);
+	return w;
+}
+
+static void refuse(struct run_wait *w, int status, const char *reason, const char *text)
+{
+	w->no.status = status;
+	w->no.reason = reason;
+	(void)snprintf(w->no.detail, sizeof(w->no.detail), "%s", text);
+}
+
+void service_open(struct service *s, const struct open_request *req, open_done done, void *ctx)
+{
+	const char *id = req->session_id ? req->session_id : "s-0123456789abcdef";
+	const char *runtime = req->runtime && *req->runtime ? req->runtime : "host";
+	struct run_wait *w = op_new(s, id, ctx, 0);
+	struct session *e = session_find(s, id);
+
+	w->open = done;
+	if (strcmp(runtime, "host")) {
+		refuse(w, 400, NULL, "Unknown runtime");
+	} else if (e && !req->reuse && !req->attach) {
+		refuse(w, 409, "exists", "Session exists");
+	} else if (!e && req->attach) {
+		refuse(w, 404, NULL, "Nothing to attach to");
+	} else if (!e) {
+		e = xnew(struct session);
+		e->id = xstrdup(id);
+		e->runtime = xstrdup(runtime);
+		e->tenant = req->tenant ? xstrdup(req->tenant) : NULL;
+		list_append(&s->sessions, &e->link);
+	}
+}
+
+void service_sessions(struct service *s, const char *id, bool usage, infos_done done, void *ctx)
+{
+	(void)usage;
+	op_new(s, id, ctx, 0)->infos = done;
+}
+
+void service_close(struct service *s, const char *id, bool purge, plain_done done, void *ctx)
+{
+	struct session *e = session_find(s, id);
+
+	(void)purge;
+	op_new(s, id, ctx, 0)->plain = done;
+	if (e)
+		session_drop(e);
+}
+
+bool service_events(struct service *s, const char *id, uint64_t after,
+		    void (*each)(void *ctx, const struct session_event *e), void *ctx,
+		    uint64_t *ret_latest)
+{
+	struct session *e = session_find(s, id);
+
+	if (!e)
+		return false;
+	for (uint64_t seq = after + 1; seq <= e->runs; seq++)
+		each(ctx, &(struct session_event){ .seq = seq, .at = 1795971124.5, .op = "run",
+						   .target = "echo", .ok = true,
+						   .detail = "exit 0", .duration_ms = 1.26 });
+	*ret_latest = e->runs;
+	return true;
+}
+
+/* ---- runs ---- */
+
+struct run_record *run_record_ref(struct run_record *r)
+{
+	r->refs++;
+	return r;
+}
+
+struct run_record *run_record_unref(struct run_record *r)
+{
+	if (r && !--r->refs) {
+		free(r->text[0]);
+		free(r->text[1]);
+		free(r);
+	}
+	return NULL;
+}
+
+const struct run_summary *run_record_summary(const struct run_record *r)
+{
+	return &r->summary;
+}
+
+long run_record_read(struct run_record *r, int stream, uint64_t offset, void *buf, size_t cap)
+{
+	size_t n = MIN(cap, (size_t)(r->summary.show[stream] - offset));
+
+	if (r->code == -2)
+		return -1;
+	if (r->code >= 0)
+		memset(buf, r->code, n);
+	else if (r->text[stream])
+		memcpy(buf, r->text[stream] + offset, n);
+	return (long)n;
+}
+
+static void fill(struct run_wait *w, const char *const *argv, struct run_record *r)
+{
+	const char *program = argv[0], *arg = argv[1] ? argv[1] : "";
+
+	r->refs = 1;
+	r->code = -1;
+	w->record = r;
+	if (!strcmp(program, "echo")) {
+		r->text[0] = xstrdup(arg);
+		r->summary.show[0] = strlen(arg);
+	} else if (!strcmp(program, "error")) {
+		r->text[1] = xstrdup("oops\n");
+		r->summary.show[1] = 5;
+		r->summary.exit_code = 1;
+	} else if (!strcmp(program, "bytes") && argv[1] && argv[2]) {
+		r->code = (int)strtol(argv[2], NULL, 10);
+		r->summary.show[0] = (uint64_t)strtoull(arg, NULL, 10);
+	} else if (!strcmp(program, "lost")) {
+		r->code = -2;
+		r->summary.show[0] = 10;
+	} else if (!strcmp(program, "gone")) {
+		w->record = run_record_unref(r);
+		refuse(w, 410, NULL, "The sandbox is gone");
+	} else if (!strcmp(program, "busy")) {
+		w->record = run_record_unref(r);
+		refuse(w, 503, NULL, "Cannot tell at the moment");
+	}
+}
+
+struct run_wait *service_run(struct service *s, const char *session_id,
+			     const struct run_request *req, run_done done, void *ctx)
+{
+	uint64_t ms = !strcmp(req->argv[0], "sleep") && req->argv[1]
+			      ? strtoull(req->argv[1], NULL, 10)
+			      : 0;
+	struct session *e = session_find(s, session_id);
+	struct run_wait *w = op_new(s, session_id, ctx, ms);
+
+	w->run = done;
+	if (e)
+		e->runs++;
+	fill(w, req->argv, xnew(struct run_record));
+	return w;
+}
+
+void service_run_leave(struct run_wait *w)
+{
+	w->service->left++;
+	op_free(w);
+}
+
+void service_stop(struct service *s, const char *session_id, const char *run_id, plain_done done,
+		  void *ctx)
+{
+	(void)run_id;
+	op_new(s, session_id, ctx, 0)->plain = done;
+}
