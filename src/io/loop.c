@@ -291,7 +291,6 @@ int loop_run(struct loop *l)
 {
 	struct epoll_event events[ROUND_MAX];
 
-	l->quit = false;
 	while (!l->quit) {
 		int n = epoll_wait(l->epoll_fd, events, ROUND_MAX, next_timeout(l));
 
@@ -300,6 +299,7 @@ int loop_run(struct loop *l)
 		call_timers(l);
 		call_later(l);
 	}
+	l->quit = false; /* asked before the loop ran, it counts as well */
 	return l->status;
 }
 

@@ -35,6 +35,8 @@ void engine_put_open(struct put *p, const struct engine_open *o)
 
 bool engine_get_open(struct get *g, struct engine_open *ret)
 {
+	const uint32_t known = ENGINE_OPEN_CONNECTED | ENGINE_OPEN_EPHEMERAL | ENGINE_OPEN_ATTACH;
+
 	ret->id = get_str(g, ENGINE_ID_MAX);
 	ret->runtime = get_str(g, ENGINE_ID_MAX);
 	ret->work_dir = get_str(g, ENGINE_PATH_MAX);
@@ -57,8 +59,7 @@ bool engine_get_open(struct get *g, struct engine_open *ret)
 		if (ret->volumes[i].read_only > 1)
 			return false;
 	}
-	return get_done(g) && ret->network < ENGINE_NETS &&
-	       !(ret->flags & ~(uint32_t)(ENGINE_OPEN_CONNECTED | ENGINE_OPEN_EPHEMERAL));
+	return get_done(g) && ret->network < ENGINE_NETS && !(ret->flags & ~known);
 }
 
 void engine_put_hello(struct put *p, const struct engine_hello *h)

@@ -49,6 +49,8 @@ enum engine_open_flags {
 	ENGINE_OPEN_CONNECTED = 1,
 	/* Nothing is kept: the workspace is removed with the session. */
 	ENGINE_OPEN_EPHEMERAL = 2,
+	/* Only over a workspace that is there already; NOT_FOUND otherwise. */
+	ENGINE_OPEN_ATTACH = 4,
 };
 
 enum engine_cgroup { ENGINE_CGROUP_NONE, ENGINE_CGROUP_V1, ENGINE_CGROUP_V2, ENGINE_CGROUP_HYBRID };

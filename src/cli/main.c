@@ -1,0 +1,119 @@
+/* garret: one binary, a table of commands. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/mem.h"
+#include "base/strbuf.h"
+#include "cli/cli.h"
+
+static const struct command *const commands[] = { &command_run,	    &command_exec,   &command_session,
+						  &command_serve, &command_doctor, NULL };
+
+int cli_fail(const struct garret_error *err)
+{
+	(void)fprintf(stderr, "garret: %s\n", err->msg);
+	return garret_code_exit(err->code);
+}
+
+int cli_no_sandbox(const struct garret_error *err)
+{
+	(void)cli_fail(err);
+	return EXIT_SANDBOX;
+}
+
+int cli_help(const struct command *c)
+{
+	autobuf struct strbuf out = STRBUF_INIT;
+
+	strbuf_addf(&out, "Usage: garret %s %s\n\n%s\n\n", c->name, c->synopsis, c->help);
+	if (c->table)
+		opt_help(c->table, &out);
+	(void)fputs(out.buf, stdout);
+	return 0;
+}
+
+char *cli_sibling(const char *program)
+{
+	char self[4096], *slash;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n <= 0)
+		return xstrdup(program);
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	if (!slash)
+		return xstrdup(program);
+	*slash = '\0';
+	return xasprintf("%s/%s", self, program);
+}
+
+static int usage(FILE *to)
+{
+	(void)fputs("Usage: garret COMMAND [OPTIONS]\n\nIsolated workspaces for AI agents.\n\nCommands:\n", to);
+	for (const struct command *const *c = commands; *c; c++)
+		(void)fprintf(to, "  %-10s %s\n", (*c)->name, (*c)->help);
+	(void)fputs("  completion Print completion for a shell: bash\n"
+		    "\n`garret COMMAND --help` shows the options of a command.\n", to);
+	return to == stdout ? 0 : 2;
+}
+
+static void complete_table(const char *name, const struct opt *table)
+{
+	(void)printf("    %s) words=\"", name);
+	for (; table && table->name; table++)
+		(void)printf("--%s ", table->name);
+	(void)printf("--help\" ;;\n");
+}
+
+/* For bash, from the same tables as --help. */
+static int completion(int argc, char **argv)
+{
+	if (argc != 2 || strcmp(argv[1], "bash") != 0) {
+		(void)fputs("garret: completion takes the name of a shell: bash\n", stderr);
+		return 2;
+	}
+	(void)puts("_garret() {\n  local words cmd=${COMP_WORDS[1]}\n"
+		   "  [ \"$cmd\" = session ] && [ \"$COMP_CWORD\" -gt 2 ] && cmd=\"session-${COMP_WORDS[2]}\"\n"
+		   "  case $cmd in");
+	for (const struct command *const *c = commands; *c; c++)
+		if (*c != &command_session)
+			complete_table((*c)->name, (*c)->table);
+	(void)printf("    session) words=\"");
+	for (const struct command *c = session_commands; c->name; c++)
+		(void)printf("%s ", c->name);
+	(void)printf("\" ;;\n");
+	for (const struct command *c = session_commands; c->name; c++) {
+		autofree char *name = xasprintf("session-%s", c->name);
+
+		complete_table(name, c->table);
+	}
+	(void)puts("  esac\n  if [ \"$COMP_CWORD\" = 1 ]; then");
+	(void)printf("    words=\"");
+	for (const struct command *const *c = commands; *c; c++)
+		(void)printf("%s ", (*c)->name);
+	(void)puts("completion\"\n  fi\n  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n"
+		   "complete -o default -F _garret garret");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2)
+		return usage(stderr);
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+		return usage(stdout);
+	if (!strcmp(argv[1], "--version")) {
+		(void)puts("garret " GARRET_VERSION);
+		return 0;
+	}
+	if (!strcmp(argv[1], "completion"))
+		return completion(argc - 1, argv + 1);
+	for (const struct command *const *c = commands; *c; c++)
+		if (!strcmp(argv[1], (*c)->name))
+			return (*c)->main(argc - 1, argv + 1);
+	(void)fprintf(stderr, "garret: no command \"%.60s\" (see garret --help)\n", argv[1]);
+	return 2;
+}

@@ -1,0 +1,195 @@
+#include "cli/run_session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/time.h"
+#include "cli/cli.h"
+
+static void fail(struct private_session *s, const struct garret_error *err)
+{
+	if (s->failed || s->closing)
+		return;
+	s->failed = true;
+	if (s->is_open)
+		s->lost(s->ctx, err);
+	else
+		s->opened(s->ctx, err);
+}
+
+static void check_open(struct private_session *s)
+{
+	if (s->failed || s->is_open || !s->greeted || !s->handle)
+		return;
+	s->is_open = true;
+	s->opened(s->ctx, NULL);
+}
+
+/* ---- init ---- */
+
+static void on_init_ready(void *ctx)
+{
+	struct private_session *s = ctx;
+
+	s->greeted = true;
+	check_open(s);
+}
+
+static void on_init_lost(void *ctx, const struct garret_error *err)
+{
+	struct private_session *s = ctx;
+	struct garret_error gone = { 0 };
+
+	(void)err;
+	s->init = init_client_free(s->init);
+	/* Before the session is open the engine says what went wrong. */
+	if (!s->is_open)
+		return;
+	(void)garret_fail(&gone, GARRET_GONE, "the session ended under the command");
+	fail(s, &gone);
+}
+
+/* The caller's events, with ours in front. */
+static struct init_events merged;
+
+/* ---- the engine ---- */
+
+static void on_opened(void *ctx, const struct engine_opened *o, const struct garret_error *err)
+{
+	struct private_session *s = ctx;
+
+	s->init_sock = fd_close(s->init_sock);
+	if (err) {
+		fail(s, err);
+		return;
+	}
+	s->handle = o->handle;
+	check_open(s);
+}
+
+static void on_engine_ready(void *ctx, const struct engine_hello *hello)
+{
+	struct private_session *s = ctx;
+
+	(void)hello;
+	engine_client_open(s->engine, &s->spec, s->init_sock, s->volume_fds, on_opened, s);
+}
+
+static void on_engine_lost(void *ctx, const struct garret_error *err)
+{
+	fail(ctx, err);
+}
+
+static void on_engine_died(void *ctx, uint64_t handle, enum engine_death how)
+{
+	struct private_session *s = ctx;
+	struct garret_error gone = { 0 };
+
+	if (handle != s->handle)
+		return;
+	(void)garret_fail(&gone, GARRET_GONE, "the session ended under the command%s",
+			  how == ENGINE_DEATH_OOM ? " (out of memory)" : "");
+	fail(s, &gone);
+}
+
+static const struct engine_events engine_events = {
+	.ready = on_engine_ready,
+	.lost = on_engine_lost,
+	.died = on_engine_died,
+};
+
+static int make_state(struct private_session *s, struct garret_error *err)
+{
+	const char *base = getenv("GARRET_RUN_DIR");
+
+	if (!base)
+		base = "/var/lib/garret";
+	if (mkdir(base, 0755) < 0 && errno != EEXIST)
+		return garret_fail_errno(err, "make %s", base);
+	(void)snprintf(s->state_dir, sizeof(s->state_dir), "%s/run", base);
+	if (mkdir(s->state_dir, 0700) < 0 && errno != EEXIST)
+		return garret_fail_errno(err, "make %s", s->state_dir);
+	(void)snprintf(s->state_dir, sizeof(s->state_dir), "%s/run/XXXXXX", base);
+	if (!mkdtemp(s->state_dir))
+		return garret_fail_errno(err, "make %s", s->state_dir);
+	return 0;
+}
+
+int private_session_start(struct private_session *s, const struct engine_open *spec,
+			  const int *volume_fds, struct garret_error *err)
+{
+	autofree char *program = cli_sibling("garret-engine");
+	int pair[2], engine_fd, rc;
+
+	s->spec = *spec;
+	s->spec.flags = ENGINE_OPEN_CONNECTED | ENGINE_OPEN_EPHEMERAL;
+	s->volume_fds = volume_fds;
+	s->init_sock = -EBADF;
+	if (getrandom(s->spec.nonce, INIT_NONCE, 0) != INIT_NONCE)
+		return garret_fail_errno(err, "random bytes");
+	rc = make_state(s, err);
+	if (rc < 0)
+		return rc;
+	rc = engine_start(program, s->state_dir, NULL, &engine_fd, &s->engine_pid, err);
+	if (rc == 0)
+		rc = engine_client_new(s->loop, engine_fd, &engine_events, s, &s->engine, err);
+	if (rc == 0)
+		rc = msg_pair(pair, false, err);
+	if (rc < 0)
+		return rc;
+	s->init_sock = pair[1];
+	merged = *s->events;
+	merged.ready = on_init_ready;
+	merged.lost = on_init_lost;
+	return init_client_new(s->loop, pair[0], s->spec.nonce, &merged, s, &s->init, err);
+}
+
+/* The engine's end is the proof that nothing is left; bounded, so that we end in any case. */
+static void wait_for_engine(struct private_session *s)
+{
+	uint64_t until = now_ms() + 5000;
+
+	s->init = init_client_free(s->init);
+	s->engine = engine_client_free(s->engine);
+	s->init_sock = fd_close(s->init_sock);
+	while (s->engine_pid > 0 && waitpid(s->engine_pid, NULL, WNOHANG) == 0 && now_ms() < until)
+		(void)usleep(1000);
+	if (s->state_dir[0])
+		(void)remove_tree_at(AT_FDCWD, s->state_dir);
+	s->closed(s->ctx);
+}
+
+static void end_later(struct loop_later *l)
+{
+	wait_for_engine(l->ctx);
+}
+
+/* Not from inside a callback of the clients that it frees. */
+static void on_closed(void *ctx, const struct garret_error *err)
+{
+	struct private_session *s = ctx;
+
+	(void)err;
+	loop_later_add(s->loop, &s->later, end_later, s);
+}
+
+void private_session_close(struct private_session *s)
+{
+	if (s->closing)
+		return;
+	s->closing = true;
+	if (s->handle && s->engine)
+		engine_client_close(s->engine, s->handle, true, on_closed, s);
+	else
+		on_closed(s, NULL);
+}

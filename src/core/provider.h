@@ -1,0 +1,92 @@
+/*
+ * One way to hold sessions, as the core sees it.  Only core/ calls these.
+ *
+ * Calls that take a callback start work and return at once; each callback is
+ * called exactly once, from the loop, never before the call returned.
+ */
+#ifndef CORE_PROVIDER_H
+#define CORE_PROVIDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/strbuf.h"
+
+#define RUN_ID_BYTES 16
+
+struct provider; /* the implementation's own */
+struct box;	 /* one environment */
+struct box_run;	 /* one command in it */
+
+/* Limits: 0 is the provider's default. */
+struct box_spec {
+	const char *id;
+	const char *runtime; /* what the alias stands for */
+	const char *work_dir;
+	const char *network; /* "none", "host"; NULL: the provider's default */
+	uint64_t memory_bytes, memory_swap_bytes, tmpfs_bytes;
+	uint32_t cpu_millis, cpu_shares, pids;
+	bool attach; /* only over files that are there; NOT_FOUND otherwise */
+};
+
+struct box_usage {
+	/* UINT64_MAX: unknown */
+	uint64_t memory_bytes, memory_limit_bytes, cpu_us, pids;
+};
+
+struct box_run_spec {
+	const uint8_t *id; /* RUN_ID_BYTES */
+	const char *const *argv, *const *env;
+	const char *cwd; /* NULL: the work directory */
+	uint32_t timeout_ms;
+	uint64_t output_limit;
+};
+
+/* How a command ended.  The buffers may be taken (strbuf_detach) by the callee. */
+struct box_run_end {
+	bool gone; /* the environment ended under it; nothing else is set */
+	bool timed_out, output_limited, stopped;
+	bool no_process; /* it could not be started: pids or memory of the session are exhausted */
+	int exit_code;
+	uint64_t total[2];
+	struct strbuf head[2]; /* the whole stream, unless spooled */
+	bool spooled[2];
+	/* With something spooled: the two files, relative to the spool directory. */
+	char spool[2][96];
+};
+
+typedef void (*box_opened_fn)(void *ctx, struct box *box, const struct garret_error *err);
+typedef void (*box_done_fn)(void *ctx, const struct garret_error *err);
+typedef void (*box_usage_fn)(void *ctx, const struct box_usage *u, const struct garret_error *err);
+typedef void (*box_run_end_fn)(void *ctx, struct box_run_end *end);
+/* The environment died by itself (box_close is still due). */
+typedef void (*box_died_fn)(void *ctx);
+
+struct provider_ops {
+	const char *name;
+
+	/* died_ctx goes to died for this box. */
+	void (*open)(struct provider *p, const struct box_spec *spec, box_opened_fn done, void *ctx);
+	void (*watch)(struct box *box, box_died_fn died, void *ctx);
+	/* End every process, release the box (it may not be used any more).  Also of a dead one.
+	 * Live runs end with `gone` first. */
+	void (*close)(struct box *box, bool purge, box_done_fn done, void *ctx);
+	void (*usage)(struct box *box, box_usage_fn done, void *ctx);
+
+	/* Start a command; NULL with err when it can't even be asked for. */
+	struct box_run *(*run)(struct box *box, const struct box_run_spec *spec, box_run_end_fn end,
+			       void *ctx, struct garret_error *err);
+	/* TERM, then KILL after grace_ms.  end is called as usual. */
+	void (*stop)(struct box_run *run, uint32_t grace_ms);
+
+	/* A spooled output: a descriptor for reading, or -1 with errno. */
+	int (*spool_open)(struct provider *p, const char *name);
+	void (*spool_remove)(struct provider *p, const char *name);
+};
+
+/* Can argv and env be passed to a command at all? TOO_LARGE names the limit. */
+typedef int (*check_command_fn)(const char *const *argv, const char *const *env,
+				struct garret_error *err);
+
+#endif

@@ -1,0 +1,105 @@
+/* What the files of the service share; nobody else includes this. */
+#ifndef CORE_SERVICE_IMPL_H
+#define CORE_SERVICE_IMPL_H
+
+#include "base/list.h"
+#include "base/map.h"
+#include "core/provider.h"
+#include "core/registry.h"
+#include "core/service.h"
+#include "core/service_new.h"
+#include "core/token.h"
+#include "io/loop.h"
+
+enum session_state {
+	SESSION_OPENING, /* claimed: counts, but is not shown */
+	SESSION_OPEN,
+	SESSION_CLOSING, /* forgotten for clients; its name is not free yet */
+};
+
+struct event_ring;
+struct run;
+
+struct session {
+	struct list link; /* service.sessions, in creation order */
+	struct service *service;
+	char *id, *tenant;
+	const struct runtime_entry *runtime;
+	enum session_state state;
+	uint64_t generation;
+	uint8_t nonce[TOKEN_NONCE];
+	double created_at, last_activity; /* wall clock, seconds */
+	unsigned in_flight;		  /* requests that keep it from being reaped */
+	struct box *box;
+	bool dead; /* its environment ended by itself */
+
+	struct event_ring *events;
+
+	struct map runs; /* by 32 hex digits */
+	struct list finished; /* oldest first */
+	size_t finished_count;
+	uint64_t kept_bytes, head_bytes; /* of finished runs: all, and in memory */
+	struct list early_stops;
+
+	struct box_usage last_usage;
+	uint64_t last_usage_us;
+
+	/* While opening or closing. */
+	unsigned waiting; /* answers still due: provider, registry */
+	struct refusal failed;
+	open_done opened;
+	plain_done closed;
+	void *done_ctx;
+	bool purge;
+};
+
+struct service {
+	struct loop *loop;
+	struct config *config;
+	const struct provider_ops *ops;
+	struct provider *provider;
+	const struct registry_ops *registry_ops;
+	struct registry *registry;
+	check_command_fn check_command;
+	struct token_key key;
+	uint8_t service_token[32]; /* SHA-256 */
+	struct tombstones tombstones;
+	bool ready;
+
+	struct map by_id;
+	struct list sessions;
+	size_t n_sessions, n_open;
+
+	size_t running; /* commands that are with the provider */
+	struct list queued;
+	struct loop_timer reaper;
+	uint64_t head_bytes;
+};
+
+/* service.c */
+double wall_seconds(void);
+void session_touch(struct session *s);
+void refuse(struct refusal *no, int status, const char *reason, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+/* A session clients can see, or NULL. */
+struct session *find_session(struct service *s, const char *id);
+struct session_info session_info(const struct session *s);
+
+/* sessions.c */
+void session_free(struct session *s);
+void service_reap(struct loop_timer *t);
+void session_end(struct session *s, bool purge, plain_done done, void *ctx);
+
+/* events.c */
+struct event_ring *event_ring_free(struct event_ring *r);
+void event_add(struct session *s, const char *op, const char *target, bool ok, const char *detail,
+	       double duration_ms);
+
+/* runs.c */
+void runs_init(struct session *s);
+void runs_release(struct session *s); /* drops what finished; nothing may be live */
+bool runs_live(const struct session *s);
+/* Commands that wait for their turn end like those whose environment went. */
+void runs_drop_queued(struct session *s);
+
+#endif

@@ -1,0 +1,34 @@
+/* Making the service: the daemon hands over a provider and a registry. */
+#ifndef CORE_SERVICE_NEW_H
+#define CORE_SERVICE_NEW_H
+
+#include "core/provider.h"
+#include "core/registry.h"
+#include "core/service.h"
+#include "io/loop.h"
+
+struct service_parts {
+	struct loop *loop;
+	struct config *config; /* borrowed, outlives the service */
+	const struct provider_ops *ops;
+	struct provider *provider;
+	const struct registry_ops *registry_ops;
+	struct registry *registry;
+	check_command_fn check_command;
+	const char *token; /* the service token */
+	uint8_t key[32];
+};
+
+/*
+ * Load the registry, end what an earlier daemon left open (its sessions died
+ * with it), then call ready.  err in ready: the registry can't be read.
+ */
+struct service *service_new(const struct service_parts *parts,
+			    void (*ready)(void *ctx, const struct garret_error *err), void *ctx);
+struct service *service_free(struct service *s); /* all sessions must be closed */
+
+/* End every session (files stay), then call done. */
+void service_shutdown(struct service *s, plain_done done, void *ctx);
+void service_set_ready(struct service *s, bool ready);
+
+#endif

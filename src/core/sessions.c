@@ -1,0 +1,416 @@
+/*
+ * Opening and ending sessions.  The order of decisions is the published one;
+ * the claim is made first and nothing is given up for an open that is refused.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/time.h"
+#include "core/service_impl.h"
+
+/* An answer that needs no work still comes from the loop. */
+struct answer {
+	struct loop_later later;
+	struct service *service;
+	char *id; /* the session it is about, or NULL */
+	struct refusal no;
+	open_done opened;
+	plain_done plain;
+	void *ctx;
+};
+
+static void say_opened(struct service *svc, struct session *s, open_done done, void *ctx)
+{
+	struct session_info info = session_info(s);
+	char token[TOKEN_LENGTH + 1];
+
+	token_derive(&svc->key, s->id, s->nonce, token);
+	done(ctx, &info, token, &(struct refusal){ 0 });
+}
+
+static void give_answer(struct loop_later *later)
+{
+	struct answer *a = later->ctx;
+	struct session *s = a->id ? find_session(a->service, a->id) : NULL;
+
+	if (a->id && !s)
+		refuse(&a->no, 404, NULL, "No such session: %s", a->id);
+	if (a->plain)
+		a->plain(a->ctx, &a->no);
+	else if (a->no.status)
+		a->opened(a->ctx, NULL, NULL, &a->no);
+	else
+		say_opened(a->service, s, a->opened, a->ctx);
+	free(a->id);
+	free(a);
+}
+
+static struct answer *answer_later(struct service *svc, open_done opened, plain_done plain, void *ctx)
+{
+	struct answer *a = xnew(struct answer);
+
+	a->service = svc;
+	a->opened = opened;
+	a->plain = plain;
+	a->ctx = ctx;
+	loop_later_add(svc->loop, &a->later, give_answer, a);
+	return a;
+}
+
+void session_free(struct session *s)
+{
+	struct service *svc = s->service;
+
+	if (s->state == SESSION_OPEN)
+		svc->n_open--;
+	runs_release(s);
+	map_remove(&svc->by_id, s->id);
+	list_remove(&s->link);
+	svc->n_sessions--;
+	event_ring_free(s->events);
+	free(s->id);
+	free(s->tenant);
+	free(s);
+}
+
+/* ---- opening ---- */
+
+static void opened_or_failed(struct session *s)
+{
+	open_done done = s->opened;
+	void *ctx = s->done_ctx;
+	struct refusal no = s->failed;
+
+	if (--s->waiting)
+		return;
+	s->opened = NULL;
+	if (!no.status) {
+		s->state = SESSION_OPEN;
+		s->service->n_open++;
+		session_touch(s);
+		log_info("session_open", "session=%s runtime=%s generation=%llu", s->id, s->runtime->alias,
+			 (unsigned long long)s->generation);
+		say_opened(s->service, s, done, ctx);
+		return;
+	}
+	log_warn("session_open_failed", "session=%s %s", s->id, no.detail);
+	if (s->box) {
+		/* The registry refused: the environment must not outlive its claim. */
+		s->state = SESSION_OPEN;
+		s->service->n_open++;
+		session_end(s, false, NULL, NULL);
+	} else {
+		session_free(s);
+	}
+	done(ctx, NULL, NULL, &no);
+}
+
+static void on_row_added(void *ctx, const struct garret_error *err)
+{
+	struct session *s = ctx;
+
+	if (err && !s->failed.status)
+		refuse(&s->failed, err->code == GARRET_NO_SPACE ? 507 : 503, NULL,
+		       "Could not record the session: %s", err->msg);
+	opened_or_failed(s);
+}
+
+static void on_died(void *ctx)
+{
+	struct session *s = ctx;
+
+	s->dead = true;
+	log_warn("session_died", "session=%s", s->id);
+}
+
+static int status_of_open(const struct garret_error *err)
+{
+	switch (err->code) {
+	case GARRET_NOT_FOUND:
+		return 404;
+	case GARRET_EXHAUSTED:
+		return 429;
+	case GARRET_UNAVAILABLE:
+		return 503;
+	default:
+		return 502;
+	}
+}
+
+static void on_box_opened(void *ctx, struct box *box, const struct garret_error *err)
+{
+	struct session *s = ctx;
+	struct service *svc = s->service;
+
+	s->box = box;
+	if (box)
+		svc->ops->watch(box, on_died, s);
+	else
+		refuse(&s->failed, status_of_open(err), NULL,
+		       err->code == GARRET_NOT_FOUND ? "Nothing to attach to: %s"
+						     : "Could not start sandbox: %s",
+		       err->code == GARRET_NOT_FOUND ? s->id : err->msg);
+	if (!box)
+		svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), false,
+				       on_row_added, s);
+	else
+		opened_or_failed(s);
+}
+
+static uint64_t size_or_zero(const char *text)
+{
+	uint64_t v = 0;
+
+	if (text)
+		(void)parse_size(text, &v); /* checked when the configuration was read */
+	return v;
+}
+
+static void start(struct service *svc, struct session *s, bool attach)
+{
+	const struct config *c = svc->config;
+	const struct runtime_entry *r = s->runtime;
+	double cpus = config_cpus(c, r);
+	int64_t shares = config_cpu_shares(c, r), pids = config_pids_limit(c, r);
+	struct box_spec spec = { .id = s->id, .runtime = r->source, .work_dir = c->work_dir,
+				 .network = config_network(c, r),
+				 .memory_bytes = size_or_zero(config_mem_limit(c, r)),
+				 .memory_swap_bytes = size_or_zero(config_memswap_limit(c, r)),
+				 .tmpfs_bytes = size_or_zero(c->tmpfs_size),
+				 .cpu_millis = cpus > 0 ? (uint32_t)(cpus * 1000) : 0,
+				 .cpu_shares = shares > 0 ? (uint32_t)shares : 0,
+				 .pids = pids > 0 ? (uint32_t)pids : 0, .attach = attach };
+	struct session_row row = { .id = s->id, .runtime = r->alias, .tenant = s->tenant,
+				   .generation = s->generation, .created_at = s->created_at };
+
+	memcpy(row.nonce, s->nonce, sizeof(row.nonce));
+	s->waiting = 2;
+	svc->ops->open(svc->provider, &spec, on_box_opened, s);
+	svc->registry_ops->add(svc->registry, &row, on_row_added, s);
+}
+
+static size_t tenant_claims(const struct service *svc, const char *tenant)
+{
+	struct session *s;
+	size_t n = 0;
+
+	list_foreach (s, &svc->sessions, link)
+		n += s->tenant && !strcmp(s->tenant, tenant);
+	return n;
+}
+
+/* The three ceilings, with this open counted. */
+static void check_ceilings(const struct service *svc, const char *tenant, struct refusal *no)
+{
+	const struct config *c = svc->config;
+
+	if (c->max_open_sessions != CONFIG_NULL && svc->n_sessions > (size_t)c->max_open_sessions)
+		refuse(no, 429, NULL, "Open session limit of %lld reached.", (long long)c->max_open_sessions);
+	else if (tenant && c->max_sessions_per_tenant != CONFIG_NULL &&
+		 tenant_claims(svc, tenant) > (size_t)c->max_sessions_per_tenant)
+		refuse(no, 429, NULL, "Session limit of %lld reached for tenant %s.",
+		       (long long)c->max_sessions_per_tenant, tenant);
+	else if (c->max_sessions != CONFIG_NULL && svc->n_sessions > (size_t)c->max_sessions)
+		refuse(no, 429, NULL, "Session limit of %lld reached. Close a session first.",
+		       (long long)c->max_sessions);
+}
+
+static struct session *claim(struct service *svc, const char *id, const struct runtime_entry *runtime,
+			     const char *tenant)
+{
+	struct session *s = xnew(struct session);
+
+	s->service = svc;
+	s->id = xstrdup(id);
+	s->tenant = tenant ? xstrdup(tenant) : NULL;
+	s->runtime = runtime;
+	s->state = SESSION_OPENING;
+	s->created_at = s->last_activity = wall_seconds();
+	s->generation = wall_us();
+	runs_init(s);
+	map_set(&svc->by_id, s->id, s);
+	list_append(&svc->sessions, &s->link);
+	svc->n_sessions++;
+	return s;
+}
+
+/* What 7.2 decides before anything is claimed.  The existing session, or NULL. */
+static struct session *decide(struct service *svc, const struct open_request *req,
+			      const struct runtime_entry *runtime, struct refusal *no)
+{
+	bool given = req->runtime && *req->runtime;
+	struct session *s = req->session_id ? map_find(&svc->by_id, req->session_id) : NULL;
+
+	if (!runtime)
+		refuse(no, 400, NULL, "Unknown runtime: %s", req->runtime);
+	else if (req->attach && !req->session_id)
+		refuse(no, 400, NULL, "attach needs a session_id");
+	else if (!svc->ready)
+		refuse(no, 503, NULL, "The engine is not available");
+	else if (s && s->state != SESSION_OPEN)
+		refuse(no, 409, "opening", "Session is opening: %s", s->id);
+	else if (s && !req->reuse && !req->attach)
+		refuse(no, 409, "exists", "Session exists: %s", s->id);
+	else if (s && given && strcmp(req->runtime, s->runtime->alias) != 0)
+		refuse(no, 409, "runtime", "Session %s runs %s, not %s", s->id, s->runtime->alias, req->runtime);
+	return s;
+}
+
+/* Reopening a session whose environment died: the old generation ends first. */
+struct reopen {
+	struct service *service;
+	char *id, *runtime, *tenant;
+	open_done done;
+	void *ctx;
+};
+
+static void on_reopen(void *ctx, const struct refusal *no)
+{
+	struct reopen *r = ctx;
+	struct open_request req = { .session_id = r->id, .runtime = r->runtime, .tenant = r->tenant,
+				    .reuse = true };
+
+	(void)no;
+	service_open(r->service, &req, r->done, r->ctx);
+	free(r->id);
+	free(r->runtime);
+	free(r->tenant);
+	free(r);
+}
+
+static void reopen(struct session *s, open_done done, void *ctx)
+{
+	struct reopen *r = xnew(struct reopen);
+
+	*r = (struct reopen){ s->service, xstrdup(s->id), xstrdup(s->runtime->alias),
+			      s->tenant ? xstrdup(s->tenant) : NULL, done, ctx };
+	session_end(s, false, on_reopen, r);
+}
+
+void service_open(struct service *svc, const struct open_request *req, open_done done, void *ctx)
+{
+	const char *alias = req->runtime && *req->runtime ? req->runtime : svc->config->default_runtime;
+	const struct runtime_entry *runtime = config_runtime(svc->config, alias);
+	struct refusal no = { 0 };
+	struct session *s = decide(svc, req, runtime, &no);
+	char generated[24] = "s-";
+	uint8_t random[8];
+
+	if (no.status) {
+		answer_later(svc, done, NULL, ctx)->no = no;
+		return;
+	}
+	if (s && s->dead) {
+		reopen(s, done, ctx);
+		return;
+	}
+	if (s) {
+		answer_later(svc, done, NULL, ctx)->id = xstrdup(s->id);
+		return;
+	}
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		refuse(&no, 503, NULL, "No random bytes");
+	hex_encode(random, sizeof(random), generated + 2);
+	s = claim(svc, req->session_id ? req->session_id : generated, runtime, req->tenant);
+	if (getrandom(s->nonce, sizeof(s->nonce), 0) != (ssize_t)sizeof(s->nonce))
+		refuse(&no, 503, NULL, "No random bytes");
+	if (!no.status)
+		check_ceilings(svc, req->tenant, &no);
+	if (no.status) {
+		session_free(s);
+		answer_later(svc, done, NULL, ctx)->no = no;
+		return;
+	}
+	s->opened = done;
+	s->done_ctx = ctx;
+	start(svc, s, req->attach);
+}
+
+/* ---- ending ---- */
+
+static void ended(struct session *s)
+{
+	plain_done done = s->closed;
+	void *ctx = s->done_ctx;
+	struct refusal no = s->failed;
+
+	if (--s->waiting)
+		return;
+	log_info("session_closed", "session=%s purge=%d", s->id, s->purge);
+	session_free(s);
+	if (done)
+		done(ctx, &no);
+}
+
+static void on_row_ended(void *ctx, const struct garret_error *err)
+{
+	if (err)
+		log_error("registry", "%s", err->msg);
+	ended(ctx);
+}
+
+static void on_box_closed(void *ctx, const struct garret_error *err)
+{
+	struct session *s = ctx;
+
+	/* A handle the engine doesn't know is one that is gone, as wanted. */
+	if (err && err->code != GARRET_NOT_FOUND && err->code != GARRET_UNAVAILABLE) {
+		log_error("session_close", "session=%s %s", s->id, err->msg);
+		if (s->purge)
+			refuse(&s->failed, 500, NULL, "Could not remove everything: %s", err->msg);
+	}
+	ended(s);
+}
+
+void session_end(struct session *s, bool purge, plain_done done, void *ctx)
+{
+	struct service *svc = s->service;
+
+	s->state = SESSION_CLOSING;
+	svc->n_open--;
+	s->closed = done;
+	s->done_ctx = ctx;
+	s->purge = purge;
+	s->failed.status = 0;
+	s->waiting = 2;
+	tombstones_add(&svc->tombstones, s->id, s->nonce);
+	runs_drop_queued(s);
+	svc->ops->close(s->box, purge, on_box_closed, s);
+	s->box = NULL;
+	svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), purge, on_row_ended, s);
+}
+
+void service_close(struct service *svc, const char *id, bool purge, plain_done done, void *ctx)
+{
+	struct session *s = find_session(svc, id);
+
+	if (!s) {
+		struct answer *a = answer_later(svc, NULL, done, ctx);
+
+		refuse(&a->no, 404, NULL, "No such session: %s", id);
+		return;
+	}
+	session_end(s, purge, done, ctx);
+}
+
+void service_reap(struct loop_timer *t)
+{
+	struct service *svc = t->ctx;
+	double now = wall_seconds();
+	struct session *s;
+
+	list_foreach (s, &svc->sessions, link) {
+		if (s->state != SESSION_OPEN || s->in_flight || runs_live(s) ||
+		    now - s->last_activity <= (double)svc->config->idle_timeout)
+			continue;
+		log_info("session_idle", "session=%s idle=%.0f", s->id, now - s->last_activity);
+		session_end(s, false, NULL, NULL);
+	}
+	loop_timer_set(svc->loop, t, now_ms() + (uint64_t)svc->config->cleanup_interval * 1000,
+		       service_reap, svc);
+}

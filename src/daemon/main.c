@@ -1,0 +1,353 @@
+/*
+ * garretd: reads the configuration, starts the engine while it is still root,
+ * gives root up for good, and puts the parts together:
+ *
+ *	engine <-> provider -> service <- api <- clients
+ *	                        ^ registry
+ *
+ * Serving begins when the engine has answered and the registry is read.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/api.h"
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/time.h"
+#include "core/service_new.h"
+#include "daemon/state.h"
+#include "provider/engine_client.h"
+#include "provider/init_client.h"
+#include "provider/native.h"
+#include "registry/sqlite.h"
+
+#define DRAIN_MS 10000
+
+struct daemon {
+	struct loop *loop;
+	struct config config;
+	struct state state;
+	struct registry *registry;
+	struct provider *provider;
+	struct service *service;
+	struct api *api;
+	pid_t engine_pid;
+	bool engine_ready, registry_ready, listening, stopping;
+};
+
+struct daemon_opts {
+	bool check, version, help;
+};
+
+#define D(f, n, l, k, a, h) OPT(struct daemon_opts, f, n, l, k, a, h)
+static const struct opt table[] = {
+	D(check, "check", 0, OPT_FLAG, NULL, "check the configuration and exit"),
+	D(version, "version", 0, OPT_FLAG, NULL, "print the version"),
+	D(help, "help", 'h', OPT_FLAG, NULL, "show this"),
+	{ 0 },
+};
+
+/* sd_notify(3) without the library: one datagram. */
+static void notify(const char *text)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	const char *path = getenv("NOTIFY_SOCKET");
+	autoclose int fd = -EBADF;
+	size_t n = path ? strlen(path) : 0;
+
+	if (!n || n >= sizeof(sa.sun_path))
+		return;
+	memcpy(sa.sun_path, path, n);
+	if (sa.sun_path[0] == '@')
+		sa.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0)
+		(void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&sa,
+			     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
+}
+
+static void on_closed_all(void *ctx, const struct refusal *no)
+{
+	struct daemon *d = ctx;
+
+	(void)no;
+	loop_quit(d->loop, 0);
+}
+
+static void on_drained(void *ctx)
+{
+	struct daemon *d = ctx;
+
+	service_shutdown(d->service, on_closed_all, d);
+}
+
+static void on_stop(void *ctx, int signo)
+{
+	struct daemon *d = ctx;
+
+	if (d->stopping)
+		return;
+	d->stopping = true;
+	log_info("stopping", "signal=%d", signo);
+	notify("STOPPING=1");
+	if (d->listening)
+		api_drain(d->api, now_ms() + DRAIN_MS, on_drained, d);
+	else
+		loop_quit(d->loop, 0);
+}
+
+static bool is_loopback(const char *host)
+{
+	return !strncmp(host, "127.", 4) || !strcmp(host, "::1") || !strcmp(host, "localhost");
+}
+
+static void warn_about_exposure(const struct daemon *d)
+{
+	const char *token = d->config.token;
+
+	if (is_loopback(d->config.host))
+		return;
+	log_warn("exposed", "%s is not loopback: put a proxy with TLS in front", d->config.host);
+	if (token && strlen(token) < 32)
+		log_warn("exposed", "SANDBOXD_TOKEN has %zu characters; use at least 32", strlen(token));
+}
+
+static void serve_when_ready(struct daemon *d)
+{
+	struct garret_error err = { 0 };
+
+	if (!d->engine_ready || !d->registry_ready || d->listening || d->stopping)
+		return;
+	service_set_ready(d->service, true);
+	if (api_new(&d->api, d->loop, d->service, &err) < 0 || api_listen(d->api, &err) < 0 ||
+	    drop_last_capability(&err) < 0) {
+		log_error("start", "%s", err.msg);
+		loop_quit(d->loop, 1);
+		return;
+	}
+	d->listening = true;
+	warn_about_exposure(d);
+	if (d->state.token)
+		log_info("token", "the service token is in %s/token%s", d->state.dir,
+			 d->state.token_is_new ? " (made now)" : "");
+	log_info("ready", "url=http://%s:%u%s%s", d->config.host, api_port(d->api),
+		 d->config.socket ? " socket=" : "", d->config.socket ? d->config.socket : "");
+	notify("READY=1");
+}
+
+static void on_engine_ready(void *ctx, const struct engine_hello *hello)
+{
+	struct daemon *d = ctx;
+
+	log_debug("engine", "cgroup=%u limits=%x networks=%x", hello->cgroup, hello->limits, hello->networks);
+	for (unsigned i = 0; i < d->config.n_runtimes; i++) {
+		const char *mode = config_network(&d->config, &d->config.runtimes[i]);
+
+		if (mode && !strcmp(mode, "host") && !(hello->networks & 1u << ENGINE_NET_HOST)) {
+			log_error("start", "runtime %s: network \"host\" is not allowed by the engine's configuration "
+					   "(networks = none host)", d->config.runtimes[i].alias);
+			loop_quit(d->loop, 1);
+			return;
+		}
+	}
+	if (!hello->seccomp)
+		log_warn("engine", "seccomp is OFF: this is a test build");
+	d->engine_ready = true;
+	serve_when_ready(d);
+}
+
+static void on_engine_lost(void *ctx, const struct garret_error *err)
+{
+	struct daemon *d = ctx;
+
+	if (d->stopping)
+		return;
+	log_error("engine", "%s; all sessions ended with it", err->msg);
+	loop_quit(d->loop, 1);
+}
+
+static void on_registry_ready(void *ctx, const struct garret_error *err)
+{
+	struct daemon *d = ctx;
+
+	if (err) {
+		log_error("start", "%s", err->msg);
+		loop_quit(d->loop, 1);
+		return;
+	}
+	d->registry_ready = true;
+	serve_when_ready(d);
+}
+
+/* The engine beside this program. */
+static char *engine_program(void)
+{
+	char self[4096], *slash;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n <= 0)
+		return xstrdup("garret-engine");
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	if (slash)
+		*slash = '\0';
+	return xasprintf("%s/garret-engine", self);
+}
+
+static int get_engine(struct daemon *d, uid_t uid, int *ret_fd, struct garret_error *err)
+{
+	autofree char *program = NULL, *peer = xasprintf("%u", uid);
+	const char *args[8] = { "--peer-uid", peer };
+
+	if (d->config.engine)
+		return engine_connect(d->config.engine, ret_fd, err);
+	if (geteuid() != 0)
+		return garret_fail(err, GARRET_DENIED,
+				   "making sessions needs root for now (rootless comes later): start garretd as root, "
+				   "it gives root up itself, or set GARRET_ENGINE to a running engine's socket");
+	if (d->config.workspace_root) {
+		args[2] = "--workspace-root";
+		args[3] = d->config.workspace_root;
+	}
+	program = engine_program();
+	return engine_start(program, d->config.state_dir, args, ret_fd, &d->engine_pid, err);
+}
+
+static int start(struct daemon *d, struct garret_error *err)
+{
+	autofree char *db = NULL;
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+	bool root = uid == 0;
+	int engine_fd = -EBADF, rc;
+
+	if (root)
+		daemon_user(&uid, &gid);
+	if ((rc = state_prepare(d->config.state_dir, uid, gid, &d->state, err)) < 0 ||
+	    (rc = get_engine(d, uid, &engine_fd, err)) < 0 ||
+	    (root && (rc = drop_privileges(uid, gid, err)) < 0) ||
+	    (rc = state_load(&d->state, !d->config.token, err)) < 0) {
+		fd_close(engine_fd);
+		return rc;
+	}
+	db = xasprintf("%s/garret.db", d->state.dir);
+	rc = sqlite_registry_open(d->loop, db, &d->registry, err);
+	if (rc == 0)
+		rc = native_new(&(struct native_config){ .loop = d->loop, .engine_fd = engine_fd,
+							 .state_dir = d->state.dir, .ready = on_engine_ready,
+							 .lost = on_engine_lost, .ctx = d },
+				&d->provider, err);
+	else
+		fd_close(engine_fd);
+	if (rc < 0)
+		return rc;
+	{
+		struct service_parts parts = { .loop = d->loop, .config = &d->config, .ops = &native_ops,
+					       .provider = d->provider,
+					       .registry_ops = &sqlite_registry_ops,
+					       .registry = d->registry,
+					       .check_command = init_check_strings,
+					       .token = d->config.token ? d->config.token : d->state.token };
+
+		memcpy(parts.key, d->state.key, sizeof(parts.key));
+		d->service = service_new(&parts, on_registry_ready, d);
+	}
+	return 0;
+}
+
+static void release(struct daemon *d)
+{
+	d->api = api_free(d->api);
+	d->service = service_free(d->service);
+	d->provider = native_free(d->provider); /* a private engine ends now */
+	if (d->registry)
+		d->registry = sqlite_registry_ops.free(d->registry);
+	if (d->engine_pid > 0)
+		(void)waitpid(d->engine_pid, NULL, 0);
+	state_release(&d->state);
+	config_release(&d->config);
+	loop_free(d->loop);
+}
+
+/* A descriptor per client and two per session: the hard limit is ours to use. */
+static void raise_nofile(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) == 0) {
+		rl.rlim_cur = rl.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &rl);
+	}
+}
+
+static int parse_options(int argc, char **argv, struct daemon_opts *opts)
+{
+	struct garret_error err = { 0 };
+	autobuf struct strbuf help = STRBUF_INIT;
+	int used = opt_parse(table, argc, argv, opts, &err);
+
+	if (used >= 0 && argv[used])
+		used = garret_fail(&err, GARRET_INVALID, "garretd takes no words; its settings are environment variables");
+	if (used < 0) {
+		(void)fprintf(stderr, "garretd: %s\n", err.msg);
+		return 2;
+	}
+	if (opts->help) {
+		opt_help(table, &help);
+		(void)printf("Usage: garretd [OPTIONS]\n\nSettings are environment variables: see garretd(8).\n\n%s", help.buf);
+	}
+	if (opts->version)
+		(void)puts("garretd " GARRET_VERSION);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct daemon d = { .state.lock_fd = -EBADF };
+	struct daemon_opts opts = { 0 };
+	struct garret_error err = { 0 };
+	int status = parse_options(argc, argv, &opts), level;
+
+	if (status || opts.help || opts.version)
+		return status;
+	if (config_from_env(&d.config, &err) < 0) {
+		(void)fprintf(stderr, "garretd: %s\n", err.msg);
+		return 1;
+	}
+	level = log_level_parse(d.config.log_level);
+	if (level < 0) {
+		(void)fprintf(stderr, "garretd: GARRET_LOG_LEVEL: one of debug info warn error, not \"%.40s\"\n",
+			      d.config.log_level);
+		config_release(&d.config);
+		return 1;
+	}
+	log_setup("garretd", (enum log_level)level, d.config.log_json);
+	if (opts.check) {
+		(void)puts("garretd: the configuration is good");
+		config_release(&d.config);
+		return 0;
+	}
+	raise_nofile();
+	(void)signal(SIGPIPE, SIG_IGN);
+	if (loop_new(&d.loop, &err) < 0 || loop_signal(d.loop, SIGTERM, on_stop, &d, &err) < 0 ||
+	    loop_signal(d.loop, SIGINT, on_stop, &d, &err) < 0 || start(&d, &err) < 0) {
+		log_error("start", "%s", err.msg);
+		status = 1;
+	} else {
+		status = loop_run(d.loop);
+	}
+	release(&d);
+	log_info("stopped", "status=%d", status);
+	return status;
+}

@@ -1,0 +1,41 @@
+/*
+ * A framed connection in the loop: sends in order, queues what the socket
+ * doesn't take, hands over each frame that arrives.  Descriptors given to
+ * chan_send() are duplicated when the frame has to wait, so that the caller may
+ * close its own at once.
+ */
+#ifndef IO_CHAN_H
+#define IO_CHAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "io/loop.h"
+#include "io/msg.h"
+
+struct chan_frame;
+struct chan {
+	struct loop *loop;
+	struct loop_io io;
+	int fd; /* owned */
+	size_t frame_max;
+	struct chan_frame *first, **last;
+	size_t queued_bytes;
+
+	/* A frame (borrowed). fds is NULL unless accept_fds; what stays in it is closed. */
+	void (*on_frame)(struct chan *c, const uint8_t *frame, size_t n, struct msg_fds *fds);
+	/* The connection ended; err says why (code OK: end of file).  The chan is closed. */
+	void (*on_end)(struct chan *c, const struct garret_error *err);
+	void *ctx;
+	bool accept_fds;
+	bool *gone; /* set when it is closed inside its own callback */
+};
+
+/* fd passes to the chan (also on failure) and becomes non-blocking. */
+int chan_open(struct chan *c, struct loop *l, int fd, size_t frame_max, struct garret_error *err);
+void chan_close(struct chan *c); /* idempotent; on_end isn't called */
+bool chan_is_open(const struct chan *c);
+void chan_send(struct chan *c, const void *frame, size_t n, const int *fds, unsigned n_fds);
+
+#endif

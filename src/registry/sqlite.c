@@ -1,0 +1,243 @@
+/*
+ * The registry in SQLite: WAL, synchronous=NORMAL (DESIGN 5: process death
+ * loses nothing, power loss at most the last second), one connection, prepared
+ * statements kept.  user_version counts the migrations.
+ */
+#include "registry/sqlite.h"
+
+#include <fcntl.h>
+#include <sqlite3.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/auto.h"
+#include "base/mem.h"
+#include "base/time.h"
+
+#define TOMBSTONE_SECONDS (30.0 * 24 * 3600)
+#define TOMBSTONES_MAX 20000 /* the newest; each costs about 150 bytes in the daemon */
+
+enum { ADD, END, LOAD, PRUNE_AGE, PRUNE_COUNT, STATEMENTS };
+
+static const char *const sql[STATEMENTS] = {
+	[ADD] = "INSERT INTO sessions(id,generation,nonce,runtime,tenant,created_at) VALUES(?,?,?,?,?,?)",
+	[END] = "UPDATE sessions SET ended_at=?3, purged=?4 WHERE id=?1 AND generation=?2",
+	[LOAD] = "SELECT id,generation,nonce,runtime,tenant,created_at,coalesce(ended_at,0),purged "
+		 "FROM sessions ORDER BY created_at",
+	[PRUNE_AGE] = "DELETE FROM sessions WHERE ended_at < ?1",
+	[PRUNE_COUNT] = "DELETE FROM sessions WHERE rowid IN (SELECT rowid FROM sessions WHERE ended_at "
+			"IS NOT NULL ORDER BY ended_at DESC LIMIT -1 OFFSET ?1)",
+};
+
+/* Step i brings version i to i + 1; steps are never edited once released. */
+static const char *const migrations[] = {
+	"CREATE TABLE sessions("
+	" id TEXT NOT NULL, generation INTEGER NOT NULL, nonce BLOB NOT NULL,"
+	" runtime TEXT NOT NULL, tenant TEXT, created_at REAL NOT NULL,"
+	" ended_at REAL, purged INTEGER NOT NULL DEFAULT 0,"
+	" UNIQUE(id, generation));"
+	"CREATE INDEX sessions_ended ON sessions(ended_at);",
+};
+
+struct registry {
+	struct loop *loop;
+	sqlite3 *db;
+	sqlite3_stmt *stmt[STATEMENTS];
+};
+
+/* Tells a caller its result in the next round. */
+struct told {
+	struct loop_later later;
+	registry_done done;
+	void *ctx;
+	struct garret_error err;
+};
+
+static void tell_now(struct loop_later *l)
+{
+	struct told *t = l->ctx;
+
+	t->done(t->ctx, t->err.code ? &t->err : NULL);
+	free(t);
+}
+
+static void tell(struct registry *r, registry_done done, void *ctx, const struct garret_error *err)
+{
+	struct told *t = xnew(struct told);
+
+	t->done = done;
+	t->ctx = ctx;
+	if (err)
+		t->err = *err;
+	loop_later_add(r->loop, &t->later, tell_now, t);
+}
+
+static int fail_sql(struct registry *r, const char *what, struct garret_error *err)
+{
+	int code = sqlite3_errcode(r->db);
+
+	return garret_fail(err, code == SQLITE_FULL ? GARRET_NO_SPACE : GARRET_INTERNAL,
+			   "registry: %s: %s", what, sqlite3_errmsg(r->db));
+}
+
+/* Run a statement that returns nothing. */
+static int step(struct registry *r, int which, struct garret_error *err)
+{
+	int rc = sqlite3_step(r->stmt[which]);
+
+	if (rc != SQLITE_DONE)
+		(void)fail_sql(r, "write", err);
+	(void)sqlite3_reset(r->stmt[which]);
+	(void)sqlite3_clear_bindings(r->stmt[which]);
+	return rc == SQLITE_DONE ? 0 : -GARRET_INTERNAL;
+}
+
+static void sqlite_add(struct registry *r, const struct session_row *row, registry_done done, void *ctx)
+{
+	struct garret_error err = { 0 };
+	sqlite3_stmt *s = r->stmt[ADD];
+
+	sqlite3_bind_text(s, 1, row->id, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 2, (sqlite3_int64)row->generation);
+	sqlite3_bind_blob(s, 3, row->nonce, REGISTRY_NONCE, SQLITE_STATIC);
+	sqlite3_bind_text(s, 4, row->runtime, -1, SQLITE_STATIC);
+	if (row->tenant)
+		sqlite3_bind_text(s, 5, row->tenant, -1, SQLITE_STATIC);
+	sqlite3_bind_double(s, 6, row->created_at);
+	tell(r, done, ctx, step(r, ADD, &err) < 0 ? &err : NULL);
+}
+
+static void sqlite_end(struct registry *r, const char *id, uint64_t generation, double at, bool purged,
+		       registry_done done, void *ctx)
+{
+	struct garret_error err = { 0 };
+	sqlite3_stmt *s = r->stmt[END];
+
+	sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 2, (sqlite3_int64)generation);
+	sqlite3_bind_double(s, 3, at);
+	sqlite3_bind_int(s, 4, purged);
+	tell(r, done, ctx, step(r, END, &err) < 0 ? &err : NULL);
+}
+
+static void sqlite_load(struct registry *r, void (*each)(void *ctx, const struct session_row *row),
+			registry_done done, void *ctx)
+{
+	struct garret_error err = { 0 };
+	sqlite3_stmt *s = r->stmt[LOAD];
+	int rc;
+
+	sqlite3_bind_double(r->stmt[PRUNE_AGE], 1, (double)wall_us() / 1e6 - TOMBSTONE_SECONDS);
+	sqlite3_bind_int(r->stmt[PRUNE_COUNT], 1, TOMBSTONES_MAX);
+	if (step(r, PRUNE_AGE, &err) < 0 || step(r, PRUNE_COUNT, &err) < 0) {
+		tell(r, done, ctx, &err);
+		return;
+	}
+	while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
+		struct session_row row = {
+			.id = (const char *)sqlite3_column_text(s, 0),
+			.generation = (uint64_t)sqlite3_column_int64(s, 1),
+			.runtime = (const char *)sqlite3_column_text(s, 3),
+			.tenant = (const char *)sqlite3_column_text(s, 4),
+			.created_at = sqlite3_column_double(s, 5),
+			.ended_at = sqlite3_column_double(s, 6),
+			.purged = sqlite3_column_int(s, 7),
+		};
+
+		if (!row.id || !row.runtime || sqlite3_column_bytes(s, 2) != REGISTRY_NONCE)
+			continue;
+		memcpy(row.nonce, sqlite3_column_blob(s, 2), REGISTRY_NONCE);
+		each(ctx, &row);
+	}
+	if (rc != SQLITE_DONE)
+		(void)fail_sql(r, "read", &err);
+	(void)sqlite3_reset(s);
+	tell(r, done, ctx, rc == SQLITE_DONE ? NULL : &err);
+}
+
+static struct registry *sqlite_free(struct registry *r)
+{
+	if (!r)
+		return NULL;
+	for (int i = 0; i < STATEMENTS; i++)
+		(void)sqlite3_finalize(r->stmt[i]);
+	(void)sqlite3_close(r->db);
+	free(r);
+	return NULL;
+}
+
+const struct registry_ops sqlite_registry_ops = {
+	.load = sqlite_load,
+	.add = sqlite_add,
+	.end = sqlite_end,
+	.free = sqlite_free,
+};
+
+static int get_version(struct registry *r, int *ret)
+{
+	sqlite3_stmt *s = NULL;
+	int rc = sqlite3_prepare_v2(r->db, "PRAGMA user_version", -1, &s, NULL);
+
+	if (rc == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+		*ret = sqlite3_column_int(s, 0);
+	else
+		rc = rc == SQLITE_OK ? SQLITE_ERROR : rc;
+	(void)sqlite3_finalize(s);
+	return rc;
+}
+
+static int migrate(struct registry *r, const char *path, struct garret_error *err)
+{
+	int version = 0;
+
+	if (get_version(r, &version) != SQLITE_OK)
+		return garret_fail(err, GARRET_INTERNAL,
+				   "%s is not a database that can be read (%s): move it away to start with none, "
+				   "or put back a copy", path, sqlite3_errmsg(r->db));
+	if (version > (int)ARRAY_SIZE(migrations))
+		return garret_fail(err, GARRET_INTERNAL,
+				   "%s was written by a newer version (%d, this one knows %zu): run that version, or "
+				   "another state directory", path, version, ARRAY_SIZE(migrations));
+	for (; version < (int)ARRAY_SIZE(migrations); version++) {
+		autofree char *text = xasprintf("BEGIN IMMEDIATE;%s;PRAGMA user_version=%d;COMMIT;",
+						migrations[version], version + 1);
+
+		if (sqlite3_exec(r->db, text, NULL, NULL, NULL) != SQLITE_OK)
+			return fail_sql(r, "migrate", err);
+	}
+	return 0;
+}
+
+int sqlite_registry_open(struct loop *l, const char *path, struct registry **ret,
+			 struct garret_error *err)
+{
+	struct registry *r = xnew(struct registry);
+	/* Made by us first: SQLite would make it with the umask's mode. */
+	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600), rc;
+
+	r->loop = l;
+	if (fd < 0) {
+		rc = garret_fail_errno(err, "registry: open %s", path);
+		free(r);
+		return rc;
+	}
+	fd_close(fd);
+	if (sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK ||
+	    sqlite3_exec(r->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=2000;",
+			 NULL, NULL, NULL) != SQLITE_OK)
+		rc = fail_sql(r, "open", err);
+	else
+		rc = 0;
+	if (rc == 0 || sqlite3_errcode(r->db) == SQLITE_NOTADB)
+		rc = migrate(r, path, err);
+	for (int i = 0; i < STATEMENTS && rc == 0; i++)
+		if (sqlite3_prepare_v3(r->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &r->stmt[i], NULL) !=
+		    SQLITE_OK)
+			rc = fail_sql(r, "prepare", err);
+	if (rc < 0) {
+		sqlite_free(r);
+		return rc;
+	}
+	*ret = r;
+	return 0;
+}
