@@ -1,0 +1,113 @@
+#include "cli/remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/auto.h"
+#include "base/fd.h"
+#include "base/mem.h"
+
+#define ANSWER_MAX (128u * 1024 * 1024) /* 10 MiB of output grow sixfold at most */
+
+static int find_token(struct remote *r, struct garret_error *err)
+{
+	const char *token = getenv("SANDBOXD_TOKEN"), *state = getenv("GARRET_STATE_DIR");
+	autofree char *path = NULL;
+
+	if (token && *token) {
+		if (strlen(token) >= sizeof(r->token) || strpbrk(token, "\r\n"))
+			return garret_fail(err, GARRET_INVALID, "SANDBOXD_TOKEN: one line of at most %zu bytes",
+					   sizeof(r->token) - 1);
+		(void)snprintf(r->token, sizeof(r->token), "%s", token);
+		return 0;
+	}
+	path = xasprintf("%s/daemon/token", state && *state ? state : "/var/lib/garret");
+	if (read_file_at(AT_FDCWD, path, r->token, sizeof(r->token)) < 0)
+		return garret_fail(err, GARRET_UNAUTHORIZED,
+				   "no token: set SANDBOXD_TOKEN, or run where `garret serve` keeps its own (%s: %s)",
+				   path, strerror(errno));
+	return 0;
+}
+
+int remote_find(struct remote *r, const char *url, struct garret_error *err)
+{
+	const char *sock = getenv("GARRET_SOCKET");
+	autofree char *from_socket = NULL;
+	int rc;
+
+	if (!url)
+		url = getenv("GARRET_URL");
+	if (!url && sock && *sock)
+		url = from_socket = xasprintf("unix:%s", sock);
+	rc = http1_parse_url(url && *url ? url : "http://127.0.0.1:8080", &r->target, err);
+	return rc < 0 ? rc : find_token(r, err);
+}
+
+static enum garret_code code_of_status(int status)
+{
+	switch (status) {
+	case 401:
+		return GARRET_UNAUTHORIZED;
+	case 403:
+		return GARRET_DENIED;
+	case 404:
+		return GARRET_NOT_FOUND;
+	case 409:
+		return GARRET_CONFLICT;
+	case 410:
+		return GARRET_GONE;
+	case 413:
+		return GARRET_TOO_LARGE;
+	case 429:
+		return GARRET_EXHAUSTED;
+	case 503:
+		return GARRET_UNAVAILABLE;
+	default:
+		return status < 500 ? GARRET_INVALID : GARRET_INTERNAL;
+	}
+}
+
+static int refused(int status, json_t *doc, struct garret_error *err)
+{
+	json_t *detail = json_object_get(doc, "detail");
+	autofree char *text = json_is_string(detail) ? NULL : json_dumps(detail, JSON_COMPACT | JSON_ENCODE_ANY);
+
+	return garret_fail(err, code_of_status(status), "%s (%d)",
+			   json_is_string(detail) ? json_string_value(detail) : text ? text : "the daemon refused",
+			   status);
+}
+
+int remote_call(const struct remote *r, const char *method, const char *path, json_t *body,
+		json_t **ret, struct garret_error *err)
+{
+	autobuf struct strbuf answer = STRBUF_INIT, sent = STRBUF_INIT;
+	autofree char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	json_error_t je;
+	json_t *doc;
+	int status = 0, rc;
+
+	if (body && !text)
+		return garret_fail(err, GARRET_INVALID, "arguments and variables must be UTF-8");
+	if (text)
+		strbuf_addstr(&sent, text);
+	rc = http1_request(&r->target, method, path, r->token, text ? &sent : NULL, ANSWER_MAX, &status, &answer,
+			   err);
+	if (rc < 0)
+		return rc;
+	doc = answer.len ? json_loadb(answer.buf, answer.len, JSON_ALLOW_NUL, &je) : NULL;
+	if (status >= 400) {
+		rc = refused(status, doc, err);
+		json_decref(doc);
+		return rc;
+	}
+	if (answer.len && !doc)
+		return garret_fail(err, GARRET_PROTOCOL, "the daemon's answer isn't JSON: %s", je.text);
+	if (ret)
+		*ret = doc;
+	else
+		json_decref(doc);
+	return 0;
+}
