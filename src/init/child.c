@@ -225,7 +225,8 @@ static long search(struct child_plan *p, const char *name)
 			for (; at < end; at++)
 				candidate[n++] = *at;
 			if (n)
-				candidate[n++] = '/'; /* an empty element is the current directory */
+				candidate[n++] =
+					'/'; /* an empty element is the current directory */
 			for (size_t i = 0; i <= name_bytes; i++)
 				candidate[n + i] = name[i];
 			rc = try_exec(p, candidate);

@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 struct child_plan {
-	int stdio[3]; /* negative: /dev/null */
-	int ready_fd; /* close-on-exec end of the pipe whose end of file says "memory is free" */
+	int stdio[3];  /* negative: /dev/null */
+	int ready_fd;  /* close-on-exec end of the pipe whose end of file says "memory is free" */
 	bool terminal; /* stdio[0] becomes the controlling terminal */
 	bool filter;
 	bool raise_oom;
@@ -20,7 +20,7 @@ struct child_plan {
 	uint64_t nofile_soft, nofile_hard;
 	const char *cwd;
 	const char *path; /* of the run's own environment */
-	char **argv;	  /* argv[-1] is writable too: the place for /bin/sh */
+	char **argv;      /* argv[-1] is writable too: the place for /bin/sh */
 	char **envp;
 
 	/* Written by the child. */

@@ -284,7 +284,7 @@ static struct sub *find_sub(struct conn *c, const struct run *r)
 {
 	struct sub *sub;
 
-	list_foreach(sub, &r->subs, in_run)
+	list_foreach (sub, &r->subs, in_run)
 		if (sub->conn == c)
 			return sub;
 	return NULL;
@@ -335,7 +335,7 @@ void conn_notify(struct run *r)
 {
 	struct sub *sub;
 
-	list_foreach(sub, &r->subs, in_run)
+	list_foreach (sub, &r->subs, in_run)
 		sub_ready(sub);
 }
 
@@ -343,7 +343,7 @@ void conn_forget(struct run *r)
 {
 	struct sub *sub;
 
-	list_foreach(sub, &r->subs, in_run)
+	list_foreach (sub, &r->subs, in_run)
 		sub_free(sub);
 }
 
@@ -383,7 +383,7 @@ void conn_release(struct run *r)
 {
 	struct waiter *w;
 
-	list_foreach(w, &r->waiters, in_run) {
+	list_foreach (w, &r->waiters, in_run) {
 		answer_done(w->conn, w->request);
 		waiter_free(w);
 	}
@@ -399,9 +399,9 @@ static void conn_close(struct conn *c)
 
 	if (s->p.conn_fd >= 0 && c->fd == s->p.conn_fd)
 		session_end(s);
-	list_foreach(sub, &c->subs, in_conn)
+	list_foreach (sub, &c->subs, in_conn)
 		sub_free(sub);
-	list_foreach(w, &c->waiters, in_conn)
+	list_foreach (w, &c->waiters, in_conn)
 		waiter_free(w);
 	loop_io_remove(&c->io);
 	loop_later_cancel(s->loop, &c->later);

@@ -24,7 +24,8 @@ static void watch(struct run *r, bool on)
 
 	if (!on)
 		loop_io_remove(&in->io);
-	else if (in->io.fd < 0 && loop_io_add(r->s->loop, &in->io, in->fd, EPOLLOUT, on_room, r, NULL) < 0)
+	else if (in->io.fd < 0 &&
+		 loop_io_add(r->s->loop, &in->io, in->fd, EPOLLOUT, on_room, r, NULL) < 0)
 		input_close(r); /* better an end of file than a run that waits for ever */
 }
 

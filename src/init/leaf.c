@@ -131,11 +131,19 @@ void leaf_retry_soon(struct session *s)
 		loop_timer_set(s->loop, &s->leaf_timer, now_ms() + RETRY_FIRST_MS, on_retry, s);
 }
 
-/* After the answers of this round are out: the owner works while we tidy up. */
+/*
+ * After the answers of this round are out (so a round is let pass): the owner
+ * works while we tidy up.
+ */
 static void on_later(struct loop_later *later)
 {
 	struct session *s = later->ctx;
 
+	if (s->leaf_pause) {
+		s->leaf_pause = false;
+		loop_later_add(s->loop, later, on_later, s);
+		return;
+	}
 	while (!list_empty(&s->used_leaves)) {
 		struct leaf *l = list_entry(s->used_leaves.next, struct leaf, link);
 
@@ -155,6 +163,8 @@ void leaf_retire(struct session *s, struct leaf *l)
 		return;
 	l->fd = fd_close(l->fd);
 	list_append(&s->used_leaves, &l->link);
+	if (!s->leaf_later.queued)
+		s->leaf_pause = true;
 	loop_later_add(s->loop, &s->leaf_later, on_later, s);
 }
 

@@ -40,7 +40,10 @@ int main(int argc, char **argv)
 	struct {
 		const char *name;
 		uint32_t *ret;
-	} numbers[] = { { "--conn", &conn }, { "--listen", &listening }, { "--uid", &uid }, { "--gid", &gid } };
+	} numbers[] = { { "--conn", &conn },
+			{ "--listen", &listening },
+			{ "--uid", &uid },
+			{ "--gid", &gid } };
 	const char *work_dir = "/";
 
 	for (int i = 1; i < argc; i += 2) {

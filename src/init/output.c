@@ -289,7 +289,8 @@ static ssize_t read_kept(struct stream *st, size_t n)
 	} else {
 		if (st->start + st->len == st->cap)
 			reserve(st, MIN(MIN(n, room_max(st) - st->len), MAX(st->cap, FIRST_READ)));
-		got = read(st->fd, st->buf + st->start + st->len, MIN(n, st->cap - st->start - st->len));
+		got = read(st->fd, st->buf + st->start + st->len,
+			   MIN(n, st->cap - st->start - st->len));
 		if (got > 0)
 			st->len += (size_t)got;
 	}
@@ -469,7 +470,7 @@ static int open_pipe(struct stream *st, int *ret_child)
 
 	if (pipe2(p, O_CLOEXEC) < 0)
 		return -errno;
-	if (fd_set_nonblock(p[0], true) < 0) {
+	if (fcntl(p[0], F_SETFL, O_NONBLOCK) < 0) {
 		fd_close(p[0]);
 		fd_close(p[1]);
 		return -EINVAL;

@@ -19,7 +19,7 @@
 
 struct visit {
 	struct session *s;
-	int sid;		       /* of the run we look for, or 0 */
+	int sid;                      /* of the run we look for, or 0 */
 	void (*fn)(int pid, int sid); /* may be NULL */
 	uint32_t count;
 };
@@ -80,7 +80,7 @@ static bool owned_by_live_run(struct session *s, int sid, const struct run *but)
 {
 	struct run *r;
 
-	list_foreach(r, &s->live, in_list)
+	list_foreach (r, &s->live, in_list)
 		if (r != but && r->pid == sid)
 			return true;
 	return false;
@@ -151,9 +151,9 @@ uint32_t procs_background(struct session *s, struct run *r)
 	}
 	if (r)
 		each_of_leaf(r->leaf, &v);
-	list_foreach(l, &s->used_leaves, link)
+	list_foreach (l, &s->used_leaves, link)
 		each_of_leaf(l, &v);
-	list_foreach(l, &s->lingering_leaves, link) {
+	list_foreach (l, &s->lingering_leaves, link) {
 		if (left-- > 0)
 			l->procs = procs_in_leaf(s, l);
 		v.count += l->procs;

@@ -76,7 +76,8 @@ static bool on_signal(struct request *q)
 	if (q->run->exited || !q->run->started)
 		conn_error(q->conn, q->number, GARRET_CONFLICT, 0, "the run isn't running");
 	else if (kill(group ? -q->run->pid : q->run->pid, (int)signo) < 0)
-		conn_error(q->conn, q->number, GARRET_INTERNAL, errno, "the signal could not be sent");
+		conn_error(q->conn, q->number, GARRET_INTERNAL, errno,
+			   "the signal could not be sent");
 	return true;
 }
 
@@ -88,7 +89,8 @@ static bool on_stdin(struct request *q)
 	if (!(q->run->flags & (INIT_RUN_STDIN | INIT_RUN_PTY)))
 		conn_error(q->conn, q->number, GARRET_CONFLICT, 0, "the run has no input");
 	else if (!input_add(q->run, data, n))
-		conn_error(q->conn, q->number, GARRET_EXHAUSTED, 0, "more input than the run takes");
+		conn_error(q->conn, q->number, GARRET_EXHAUSTED, 0,
+			   "more input than the run takes");
 	return true;
 }
 
@@ -179,24 +181,20 @@ static const struct {
 	bool named, quiet;
 	unsigned fds; /* at most */
 } table[] = {
-	[INIT_HELLO] = { on_hello, false, false, 0 },
-	[INIT_RUN] = { on_run, false, false, 4 },
-	[INIT_ATTACH] = { on_attach, true, false, 0 },
-	[INIT_DETACH] = { on_detach, true, true, 0 },
-	[INIT_ACK] = { on_ack, true, true, 0 },
-	[INIT_STOP] = { on_stop, true, false, 0 },
-	[INIT_SIGNAL] = { on_signal, true, false, 0 },
-	[INIT_STDIN] = { on_stdin, true, false, 0 },
-	[INIT_WINCH] = { on_winch, true, false, 0 },
-	[INIT_FORGET] = { on_forget, true, true, 0 },
-	[INIT_SPOOL] = { on_spool, false, false, 2 },
-	[INIT_PING] = { on_ping, false, false, 0 },
+	[INIT_HELLO] = { on_hello, false, false, 0 },  [INIT_RUN] = { on_run, false, false, 4 },
+	[INIT_ATTACH] = { on_attach, true, false, 0 }, [INIT_DETACH] = { on_detach, true, true, 0 },
+	[INIT_ACK] = { on_ack, true, true, 0 },        [INIT_STOP] = { on_stop, true, false, 0 },
+	[INIT_SIGNAL] = { on_signal, true, false, 0 }, [INIT_STDIN] = { on_stdin, true, false, 0 },
+	[INIT_WINCH] = { on_winch, true, false, 0 },   [INIT_FORGET] = { on_forget, true, true, 0 },
+	[INIT_SPOOL] = { on_spool, false, false, 2 },  [INIT_PING] = { on_ping, false, false, 0 },
 };
 
 bool request_handle(struct conn *c, bool *greeted, const struct init_header *h, struct get *g,
 		    struct msg_fds *fds)
 {
-	struct request q = { .conn = c, .s = conn_session(c), .number = h->request, .g = g, .fds = fds };
+	struct request q = {
+		.conn = c, .s = conn_session(c), .number = h->request, .g = g, .fds = fds
+	};
 	uint8_t id[INIT_RUN_ID];
 
 	if (!*greeted && h->type != INIT_HELLO)

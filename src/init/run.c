@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 
 #include "base/auto.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "base/time.h"
 #include "init/session.h"
@@ -33,7 +32,7 @@ struct run *run_find(struct session *s, const uint8_t *id)
 	struct list *b = bucket(s, id);
 	struct run *r;
 
-	list_foreach(r, b, in_bucket)
+	list_foreach (r, b, in_bucket)
 		if (memcmp(r->id, id, INIT_RUN_ID) == 0)
 			return r;
 	return NULL;
@@ -79,7 +78,7 @@ bool run_drop_one(struct session *s)
 {
 	struct run *r;
 
-	list_foreach(r, &s->ended, in_list)
+	list_foreach (r, &s->ended, in_list)
 		if (list_empty(&r->subs)) {
 			run_free(r);
 			return true;
@@ -154,7 +153,8 @@ void run_reaped(struct run *r, int status, const struct rusage *ru)
 	r->exited = true;
 	r->exit.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 	r->exit.user_us = (uint64_t)ru->ru_utime.tv_sec * 1000000u + (uint64_t)ru->ru_utime.tv_usec;
-	r->exit.system_us = (uint64_t)ru->ru_stime.tv_sec * 1000000u + (uint64_t)ru->ru_stime.tv_usec;
+	r->exit.system_us =
+		(uint64_t)ru->ru_stime.tv_sec * 1000000u + (uint64_t)ru->ru_stime.tv_usec;
 	r->exit.max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024u;
 	r->drain_ms = now_ms() + DRAIN_MS;
 }
@@ -215,7 +215,8 @@ static uint8_t *copy_strings(const struct init_run *req, int body)
 		return m;
 	}
 	/* Only a file: reading from anything else could wait. */
-	if (fstat(body, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != (off_t)req->strings_bytes) {
+	if (fstat(body, &st) < 0 || !S_ISREG(st.st_mode) ||
+	    st.st_size != (off_t)req->strings_bytes) {
 		free(m);
 		errno = EINVAL;
 		return NULL;
@@ -258,7 +259,7 @@ static int open_input(struct run *r, int *ret_child)
 		return -errno;
 	input_open(r, p[1], false);
 	*ret_child = p[0];
-	return fd_set_nonblock(p[1], true) < 0 ? -errno : 0;
+	return fcntl(p[1], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
 static int open_stdio(struct run *r, const struct init_run *req, struct msg_fds *fds, int stdio[3])
@@ -311,8 +312,7 @@ static void run_begin(struct conn *c, uint64_t request, const struct init_run *r
 	session_note_live(s);
 }
 
-void run_request(struct conn *c, uint64_t request, const struct init_run *req,
-		 struct msg_fds *fds)
+void run_request(struct conn *c, uint64_t request, const struct init_run *req, struct msg_fds *fds)
 {
 	struct session *s = conn_session(c);
 	struct run *known = run_find(s, req->id);

@@ -26,7 +26,7 @@ static struct run *run_of_pid(struct session *s, int pid)
 {
 	struct run *r;
 
-	list_foreach(r, &s->live, in_list)
+	list_foreach (r, &s->live, in_list)
 		if (r->pid == pid && !r->exited)
 			return r;
 	return NULL;
@@ -56,7 +56,7 @@ static void on_child(void *ctx, int signo)
 		orphans = orphans || !r;
 	}
 	/* Only now is it known whether anything lives on besides them. */
-	list_foreach(r, &s->reaped, in_reaped) {
+	list_foreach (r, &s->reaped, in_reaped) {
 		list_remove(&r->in_reaped);
 		run_settle(r);
 	}
@@ -121,7 +121,7 @@ void session_end(struct session *s)
 	struct run *r;
 
 	if (getpid() != 1)
-		list_foreach(r, &s->live, in_list)
+		list_foreach (r, &s->live, in_list)
 			if (r->pid > 0)
 				(void)kill(r->start ? r->pid : -r->pid, SIGKILL);
 	_exit(0);
@@ -174,10 +174,9 @@ static void set_files(struct session *s)
 
 static void set_lists(struct session *s)
 {
-	struct list *all[] = { &s->conns,	 &s->live,	  &s->ended,
-			       &s->spools,	 &s->thirsty,	  &s->drains,
-			       &s->stacks,	 &s->reaped,	  &s->ready_leaves,
-			       &s->used_leaves, &s->lingering_leaves };
+	struct list *all[] = { &s->conns,        &s->live,        &s->ended,           &s->spools,
+			       &s->thirsty,      &s->drains,      &s->stacks,          &s->reaped,
+			       &s->ready_leaves, &s->used_leaves, &s->lingering_leaves };
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
 		list_init(all[i]);
@@ -199,14 +198,14 @@ void init_main(const struct init_params *p)
 	s->listener.fd = -EBADF;
 	s->oom_fd = open_oom(p);
 	s->childless = true;
-	if (loop_new(&s->loop, NULL) < 0 ||
-	    loop_signal(s->loop, SIGCHLD, on_child, s, NULL) < 0)
+	if (loop_new(&s->loop, NULL) < 0 || loop_signal(s->loop, SIGCHLD, on_child, s, NULL) < 0)
 		_exit(1);
-	if (p->listen_fd >= 0 && (fd_set_nonblock(p->listen_fd, true) < 0 ||
-				  loop_io_add(s->loop, &s->listener, p->listen_fd, EPOLLIN,
-					      on_listener, s, NULL) < 0))
+	if (p->listen_fd >= 0 &&
+	    (fd_set_nonblock(p->listen_fd, true) < 0 ||
+	     loop_io_add(s->loop, &s->listener, p->listen_fd, EPOLLIN, on_listener, s, NULL) < 0))
 		_exit(1);
-	if (p->conn_fd >= 0 && (fd_set_nonblock(p->conn_fd, true) < 0 || conn_add(s, p->conn_fd) < 0))
+	if (p->conn_fd >= 0 &&
+	    (fd_set_nonblock(p->conn_fd, true) < 0 || conn_add(s, p->conn_fd) < 0))
 		_exit(1);
 	if (p->conn_fd < 0 && p->listen_fd < 0)
 		_exit(1); /* nobody could ever reach us */

@@ -27,17 +27,17 @@ struct session {
 	struct list conns;
 	unsigned n_conns;
 
-	struct list buckets[BUCKETS];	    /* of runs, by id */
-	struct list live, ended;	    /* ended: oldest first */
+	struct list buckets[BUCKETS];        /* of runs, by id */
+	struct list live, ended;             /* ended: oldest first */
 	unsigned n_live, n_runs, n_stopping; /* n_runs: both lists */
-	size_t kept_bytes;		    /* memory of all output buffers */
-	bool childless;			    /* the last reaping found no process at all */
+	size_t kept_bytes;                   /* memory of all output buffers */
+	bool childless;                      /* the last reaping found no process at all */
 
 	struct list spools; /* pairs not yet taken */
 	unsigned n_spools;
 	struct list thirsty; /* streams that wait for a pair, oldest first */
 	struct list drains;  /* pipes of ended runs that somebody still holds */
-	struct list reaped; /* runs whose command was reaped in this round */
+	struct list reaped;  /* runs whose command was reaped in this round */
 	int null_fd;
 
 	struct list ready_leaves, used_leaves, lingering_leaves;
@@ -47,6 +47,7 @@ struct session {
 	struct loop_timer leaf_timer;
 	unsigned leaf_retry_ms;
 	struct loop_later leaf_later;
+	bool leaf_pause;
 
 	struct list stacks; /* kept for the next start */
 	unsigned n_stacks;
@@ -63,12 +64,12 @@ struct stream {
 	struct run *run;
 	struct loop_io io;
 	struct list in_thirsty;
-	int fd;	     /* -EBADF: there is none, or it is at its end */
+	int fd;       /* -EBADF: there is none, or it is at its end */
 	uint8_t *buf; /* bytes base .. base + len of the stream are at buf + start */
 	size_t start, len, cap;
-	uint64_t base;	/* > 0 only in STREAM runs: everything before was acknowledged */
+	uint64_t base;  /* > 0 only in STREAM runs: everything before was acknowledged */
 	uint64_t total; /* bytes kept */
-	uint64_t owed;	/* still in the pipe when the command exited: must be read */
+	uint64_t owed;  /* still in the pipe when the command exited: must be read */
 	bool spooled;
 };
 
@@ -101,9 +102,9 @@ struct run {
 	struct list in_bucket, in_list, in_reaped, subs, waiters;
 	uint32_t flags;
 	uint64_t limit, started_us, deadline_ms; /* 0: none */
-	int pid;				 /* 0: none was made */
-	struct start *start;			 /* until the program was executed */
-	struct leaf *leaf;			 /* NULL: there are none here */
+	int pid;                                 /* 0: none was made */
+	struct start *start;                     /* until the program was executed */
+	struct leaf *leaf;                       /* NULL: there are none here */
 	bool started, exited, ended;
 
 	struct stream out[2];
@@ -131,8 +132,7 @@ struct waiter {
 /* run.c */
 struct run *run_find(struct session *s, const uint8_t *id);
 /* Everything of the request is copied; descriptors are taken or closed. */
-void run_request(struct conn *c, uint64_t request, const struct init_run *req,
-		 struct msg_fds *fds);
+void run_request(struct conn *c, uint64_t request, const struct init_run *req, struct msg_fds *fds);
 void run_free(struct run *r); /* only an ended one */
 /* Drop the oldest ended run that nobody is attached to; false when there is none. */
 bool run_drop_one(struct session *s);
@@ -183,7 +183,7 @@ void stop_hurry(struct session *s); /* somebody died: look at runs that are bein
 
 /* leaf.c */
 struct leaf *leaf_take(struct session *s); /* NULL: run without */
-void leaf_used(struct leaf *l);		   /* a process was started in it */
+void leaf_used(struct leaf *l);            /* a process was started in it */
 void leaf_retire(struct session *s, struct leaf *l);
 void leaf_prepare(struct session *s);
 void leaf_retry_soon(struct session *s);

@@ -93,14 +93,17 @@ void spawn_trim(struct session *s)
 		(void)munmap(stack_take(s), GUARD_BYTES + STACK_BYTES);
 }
 
+static void ready_close(struct start *st)
+{
+	int fd = st->ready.fd;
+
+	loop_io_remove(&st->ready);
+	fd_close(fd);
+}
+
 static void start_free(struct start *st)
 {
-	if (st->ready.fd >= 0) {
-		int fd = st->ready.fd;
-
-		loop_io_remove(&st->ready);
-		fd_close(fd);
-	}
+	ready_close(st);
 	for (int i = 0; i < 3; i++)
 		fd_close(st->child_fds[i]);
 	stack_give(st->s, st->memory);
@@ -131,12 +134,17 @@ static void start_over(struct start *st)
 
 static void on_ready(struct loop_io *io, uint32_t events)
 {
+	struct start *st = io->ctx;
 	char byte;
 
 	(void)events;
 	/* Nothing is ever written; anything but the end is a spurious wake-up. */
-	if (read(io->fd, &byte, 1) == 0)
-		start_over(io->ctx);
+	if (read(io->fd, &byte, 1) != 0)
+		return;
+	if (st->plan.born || !st->run)
+		start_over(st);
+	else
+		ready_close(st); /* it died at birth: spawn_reaped() sees to it */
 }
 
 static long clone_child(struct session *s, struct start *st, struct leaf *leaf)
@@ -273,14 +281,12 @@ static bool make_again(struct start *st)
 {
 	struct run *r = st->run;
 	autoclose int ready = -EBADF;
-	int old = st->ready.fd;
 	long pid;
 
 	r->s->leaf_failures = UINT32_MAX / 2;
 	leaf_retire(r->s, r->leaf);
 	r->leaf = NULL;
-	loop_io_remove(&st->ready);
-	fd_close(old);
+	ready_close(st);
 	if (watch_ready(st, &ready) < 0)
 		return false;
 	st->plan.ready_fd = ready;

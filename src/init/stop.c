@@ -19,8 +19,9 @@
 #define ROUND_MS 20
 #define FIRST_WAIT_MS 2
 #define LAST_WAIT_MS 50
-#define GIVE_UP_MS 10000 /* of killing: an uninterruptible process must not hold the answer for ever */
-#define SWEEPS 4	 /* without a leaf: forks may race with one walk */
+#define GIVE_UP_MS \
+	10000    /* of killing: an uninterruptible process must not hold the answer for ever */
+#define SWEEPS 4 /* without a leaf: forks may race with one walk */
 
 static void on_tick(struct loop_timer *t)
 {
@@ -142,7 +143,7 @@ void stop_hurry(struct session *s)
 {
 	struct run *r;
 
-	list_foreach(r, &s->live, in_list)
+	list_foreach (r, &s->live, in_list)
 		if (r->phase != STOP_NONE && r->phase != STOP_DONE)
 			tick_at(r, now_ms());
 }

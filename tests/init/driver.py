@@ -183,7 +183,7 @@ class Conn:
 class Init:
     """One session.  Use as a context: whatever was started ends with it."""
 
-    def __init__(self, host, leaf=True, conn=False, pids=None):
+    def __init__(self, host, leaf=True, conn=False, killed=False, oom=False):
         self.dir = tempfile.mkdtemp(prefix="garret-init-")
         self.conns = []
         self.files = []
@@ -203,6 +203,13 @@ class Init:
             self.cgroup = "%s/garret-test-%d-%d" % (UNIFIED, os.getpid(), id(self))
             os.makedirs(self.cgroup + "/init")
             args.append(self.cgroup)
+        if killed:
+            # The kernel kills whatever enters a cgroup from one that was killed later than it.
+            open(self.cgroup + "/init/cgroup.kill", "w").write("1")
+        if oom:
+            open(self.dir + "/oom", "w").write("under_oom 0\noom_kill 0\n")
+            os.chmod(self.dir + "/oom", 0o666)
+            args.append("oom=%s/oom" % self.dir)
         self.proc = subprocess.Popen(args, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE)
         theirs.close()
         self.pid = int(self.proc.stdout.readline())

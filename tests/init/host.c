@@ -4,7 +4,8 @@
  *
  *	test-init-host LISTEN_FD WORK_DIR [CGROUP_DIR] [key=value ...]
  *
- * With conn=1 the descriptor is the only connection instead.
+ * conn=1: the descriptor is the only connection instead.  oom=FILE: where OOM
+ * kills are counted.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -68,12 +69,13 @@ static int open_cgroup(const char *dir)
 	return fd;
 }
 
-static __attribute__((noreturn)) void be_init(int fd, const char *work_dir, int cgroup, bool conn)
+static __attribute__((noreturn)) void be_init(int fd, const char *work_dir, int cgroup, int oom,
+					      bool conn)
 {
 	struct init_params p = { .listen_fd = conn ? -EBADF : fd,
 				 .conn_fd = conn ? fd : -EBADF,
 				 .cgroup_fd = cgroup,
-				 .v1_memory_fd = -EBADF,
+				 .v1_memory_fd = oom,
 				 .run_uid = 1000,
 				 .run_gid = 1000,
 				 .run_filter = true,
@@ -89,13 +91,15 @@ static __attribute__((noreturn)) void be_init(int fd, const char *work_dir, int 
 int main(int argc, char **argv)
 {
 	bool conn = false;
-	int cgroup = -EBADF, status, pid;
+	int cgroup = -EBADF, oom = -EBADF, status, pid;
 	uint64_t fd;
 
 	must(argc >= 3 && parse_u64(argv[1], &fd), "usage");
 	for (int i = 3; i < argc; i++) {
 		if (strcmp(argv[i], "conn=1") == 0)
 			conn = true;
+		else if (strncmp(argv[i], "oom=", 4) == 0)
+			oom = open(argv[i] + 4, O_RDONLY | O_CLOEXEC);
 		else
 			cgroup = open_cgroup(argv[i]);
 	}
@@ -104,7 +108,7 @@ int main(int argc, char **argv)
 	pid = fork();
 	must(pid >= 0, "fork");
 	if (pid == 0)
-		be_init((int)fd, argv[2], cgroup, conn);
+		be_init((int)fd, argv[2], cgroup, oom, conn);
 	/* The test kills init by this number, and learns from our status how it ended. */
 	printf("%d\n", pid);
 	must(fflush(stdout) == 0, "stdout");
