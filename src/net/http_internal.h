@@ -48,7 +48,7 @@ struct http_request {
 	struct conn *conn;
 	struct MHD_Connection *mhd;
 	enum rq_phase phase;
-	bool seen, suspended, gone, has_body, counted;
+	bool seen, suspended, gone, has_body, needs_host, counted;
 	char method[16];
 	char *target, *path;
 	struct http_param *params;

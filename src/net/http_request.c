@@ -284,6 +284,8 @@ void http_answer_source(struct http_request *rq, unsigned status, const char *ty
 
 /* ---- the state machine ---- */
 
+static const char invalid[] = "Invalid HTTP request received."; /* as published */
+
 static enum MHD_Result send_answer(struct http_request *rq)
 {
 	enum MHD_Result ret;
@@ -333,23 +335,25 @@ static enum MHD_Result proceed(struct http_request *rq)
 	return MHD_YES;
 }
 
-/* Answers that need no handler: what the library let through and we don't. */
+/* Requests that no handler sees: what the library let through and we don't. */
 static bool refused_early(struct http_request *rq)
 {
 	const union MHD_ConnectionInfo *size =
 		MHD_get_connection_info(rq->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-	static const char text[] = "Invalid HTTP request received.";
+	bool chunked = http_header(rq, "transfer-encoding");
+	unsigned status = 0;
 
-	if (size && size->header_size > HEADER_BYTES_MAX) {
-		http_answer_static(rq, 431, "text/plain; charset=utf-8", text, sizeof(text) - 1);
-		return true;
-	}
-	/* Two lengths: whoever is in front of us may believe the other one. */
-	if (http_header(rq, "transfer-encoding") && http_header(rq, "content-length")) {
-		http_answer_static(rq, 400, "text/plain; charset=utf-8", text, sizeof(text) - 1);
-		return true;
-	}
-	return false;
+	if (size && size->header_size > HEADER_BYTES_MAX)
+		status = 431;
+	else if (chunked && http_header(rq, "content-length"))
+		status = 400; /* two lengths: who is in front of us may believe the other one */
+	else if (rq->needs_host && !http_header(rq, "host"))
+		status = 400;
+	if (!status)
+		return false;
+	http_add_header(rq, "connection", "close");
+	http_answer_static(rq, status, "text/plain; charset=utf-8", invalid, sizeof(invalid) - 1);
+	return true;
 }
 
 static void begin(struct http_request *rq)
@@ -362,7 +366,7 @@ static void begin(struct http_request *rq)
 		rq->httpd->set.handle(rq->httpd->set.ctx, rq);
 }
 
-static void look_at_headers(struct http_request *rq, const char *method)
+static void look_at_headers(struct http_request *rq, const char *method, const char *version)
 {
 	const char *length = http_header(rq, "content-length");
 
@@ -372,6 +376,7 @@ static void look_at_headers(struct http_request *rq, const char *method)
 	else if (length)
 		(void)parse_u64(length, &rq->content_length);
 	rq->has_body = rq->content_length != 0;
+	rq->needs_host = !strcmp(version, "HTTP/1.1");
 	http_parse_target(rq);
 }
 
@@ -381,14 +386,14 @@ enum MHD_Result http_on_access(void *cls, struct MHD_Connection *mc, const char 
 {
 	struct http_request *rq = *slot;
 
-	(void)cls, (void)mc, (void)url, (void)version;
+	(void)cls, (void)mc, (void)url;
 	if (!rq || rq->gone)
 		return MHD_NO;
 	switch (rq->phase) {
 	case RQ_NEW:
 		if (!rq->seen) {
 			rq->seen = true;
-			look_at_headers(rq, method);
+			look_at_headers(rq, method, version);
 			if (!rq->has_body)
 				return MHD_YES;
 		}

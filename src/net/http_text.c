@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/mem.h"
 #include "base/text.h"
@@ -65,9 +66,16 @@ static void parse_query(struct http_request *rq, const char *q)
 
 void http_parse_target(struct http_request *rq)
 {
-	size_t n = strcspn(rq->target, "?");
+	const char *path = rq->target;
+	size_t n;
 
-	rq->path = http_decode(rq->target, n, false);
-	if (rq->target[n] == '?' && rq->target[n + 1])
-		parse_query(rq, rq->target + n + 1);
+	if (!strncasecmp(path, "http://", 7)) { /* as proxies are asked */
+		path += 7 + strcspn(path + 7, "/?");
+		if (*path != '/')
+			path = "/";
+	}
+	n = strcspn(path, "?");
+	rq->path = http_decode(path, n, false);
+	if (path[n] == '?' && path[n + 1])
+		parse_query(rq, path + n + 1);
 }

@@ -495,9 +495,9 @@ int httpd_new(struct httpd **ret, struct loop *l, const struct httpd_settings *s
 		MHD_OPTION_CONNECTION_LIMIT, s->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
 		s->max_per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS_MAX / 1000),
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_MEMORY_BYTES,
-		MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h,
-		MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
-		on_connection, h, MHD_OPTION_END);
+		MHD_OPTION_URI_LOG_CALLBACK, http_on_target, h, MHD_OPTION_NOTIFY_COMPLETED,
+		http_on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+		MHD_OPTION_END);
 	if (!h->mhd) {
 		free(h);
 		return garret_fail(err, GARRET_INTERNAL, "the HTTP server did not start");

@@ -78,12 +78,26 @@ void json_put_double(struct strbuf *out, double v)
 		strbuf_addstr(out, ".0");
 }
 
-/* Valid UTF-8 in, the inside of a string out: plain runs are copied whole. */
-static void escape(struct strbuf *out, const char *s, size_t n)
+static void put_escape(struct strbuf *out, unsigned char c)
 {
 	static const char shorts[32] = {
 		['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'
 	};
+	char text[6] = { '\\', 'u', '0', '0', 0, 0 };
+
+	if (c >= 0x20 || shorts[c]) {
+		text[1] = c >= 0x20 ? (char)c : shorts[c];
+		strbuf_add(out, text, 2);
+		return;
+	}
+	text[4] = (char)('0' + (c >> 4));
+	text[5] = "0123456789abcdef"[c & 15];
+	strbuf_add(out, text, 6);
+}
+
+/* Valid UTF-8 in, the inside of a string out: plain runs are copied whole. */
+static void escape(struct strbuf *out, const char *s, size_t n)
+{
 	const char *end = s + n, *run = s;
 
 	for (; s < end; s++) {
@@ -93,12 +107,7 @@ static void escape(struct strbuf *out, const char *s, size_t n)
 			continue;
 		strbuf_add(out, run, (size_t)(s - run));
 		run = s + 1;
-		if (c >= 0x20 || shorts[c]) {
-			strbuf_addch(out, '\\');
-			strbuf_addch(out, c >= 0x20 ? c : shorts[c]);
-		} else {
-			strbuf_addf(out, "\\u%04x", c);
-		}
+		put_escape(out, c);
 	}
 	strbuf_add(out, run, (size_t)(s - run));
 }

@@ -50,7 +50,7 @@ static struct session *session_find(struct service *s, const char *id)
 {
 	struct session *e;
 
-	list_foreach(e, &s->sessions, link)
+	list_foreach (e, &s->sessions, link)
 		if (!strcmp(e->id, id))
 			return e;
 	return NULL;
@@ -72,20 +72,33 @@ struct service *fake_service_new(struct loop *l)
 	s->loop = l;
 	list_init(&s->sessions);
 	list_init(&s->ops);
-	s->runtime = (struct runtime_entry){ .alias = (char *)"host", .source = (char *)"host",
-					     .description = (char *)"", .cpus = -1,
-					     .cpu_shares = CONFIG_NULL, .pids_limit = CONFIG_NULL };
-	s->config = (struct config){ .host = (char *)"127.0.0.1", .runtimes = &s->runtime,
-				     .n_runtimes = 1, .default_runtime = (char *)"host",
-				     .max_sessions = 20, .max_open_sessions = CONFIG_NULL,
+	s->runtime = (struct runtime_entry){ .alias = (char *)"host",
+					     .source = (char *)"host",
+					     .description = (char *)"",
+					     .cpus = -1,
+					     .cpu_shares = CONFIG_NULL,
+					     .pids_limit = CONFIG_NULL };
+	s->config = (struct config){ .host = (char *)"127.0.0.1",
+				     .runtimes = &s->runtime,
+				     .n_runtimes = 1,
+				     .default_runtime = (char *)"host",
+				     .max_sessions = 20,
+				     .max_open_sessions = CONFIG_NULL,
 				     .max_sessions_per_tenant = CONFIG_NULL,
-				     .evict_idle_after = CONFIG_NULL, .workspace_ttl = CONFIG_NULL,
-				     .container_ttl = CONFIG_NULL, .sandbox_uid = CONFIG_NULL,
-				     .idle_timeout = 1800, .execute_timeout = 300,
-				     .max_read_bytes = 8 << 20, .cpus = -1,
-				     .cpu_shares = CONFIG_NULL, .pids_limit = 512,
-				     .network_mode = (char *)"none", .work_dir = (char *)"/workspace",
-				     .max_connections = 256, .max_connections_per_address = 0 };
+				     .evict_idle_after = CONFIG_NULL,
+				     .workspace_ttl = CONFIG_NULL,
+				     .container_ttl = CONFIG_NULL,
+				     .sandbox_uid = CONFIG_NULL,
+				     .idle_timeout = 1800,
+				     .execute_timeout = 300,
+				     .max_read_bytes = 8 << 20,
+				     .cpus = -1,
+				     .cpu_shares = CONFIG_NULL,
+				     .pids_limit = 512,
+				     .network_mode = (char *)"none",
+				     .work_dir = (char *)"/workspace",
+				     .max_connections = 256,
+				     .max_connections_per_address = 0 };
 	return s;
 }
 
@@ -102,9 +115,9 @@ struct service *fake_service_free(struct service *s)
 	struct session *e;
 	struct run_wait *w;
 
-	list_foreach(w, &s->ops, link)
+	list_foreach (w, &s->ops, link)
 		op_free(w);
-	list_foreach(e, &s->sessions, link)
+	list_foreach (e, &s->sessions, link)
 		session_drop(e);
 	free(s);
 	return NULL;
@@ -174,7 +187,8 @@ enum auth service_authenticate(struct service *s, const char *token, const char 
 		return AUTH_NONE;
 	if (!strncmp(token, "token-", 6) && !strcmp(token + 6, session_id))
 		return session_find(s, session_id) ? AUTH_SESSION : AUTH_ENDED;
-	return !strncmp(token, "ended-", 6) && !strcmp(token + 6, session_id) ? AUTH_ENDED : AUTH_NONE;
+	return !strncmp(token, "ended-", 6) && !strcmp(token + 6, session_id) ? AUTH_ENDED
+									      : AUTH_NONE;
 }
 
 bool service_has_session(struct service *s, const char *id)
@@ -187,7 +201,7 @@ struct service_counts service_counts(const struct service *s)
 	struct service_counts n = { 0 };
 	const struct session *e;
 
-	list_foreach(e, &((struct service *)(uintptr_t)s)->sessions, link)
+	list_foreach (e, &((struct service *)(uintptr_t)s)->sessions, link)
 		n.open++;
 	n.resident = n.open;
 	return n;
@@ -197,9 +211,13 @@ struct service_counts service_counts(const struct service *s)
 
 static struct session_info info_of(const struct session *e)
 {
-	return (struct session_info){ .id = e->id, .runtime = e->runtime, .tenant = e->tenant,
-				      .alive = true, .created_at = 1795971124.885182,
-				      .last_activity = 1795971125.0, .idle_seconds = 0.25 };
+	return (struct session_info){ .id = e->id,
+				      .runtime = e->runtime,
+				      .tenant = e->tenant,
+				      .alive = true,
+				      .created_at = 1795971124.885182,
+				      .last_activity = 1795971125.0,
+				      .idle_seconds = 0.25 };
 }
 
 static void answer_infos(struct run_wait *w)
@@ -208,7 +226,7 @@ static void answer_infos(struct run_wait *w)
 	struct session *e;
 	size_t n = 0;
 
-	list_foreach(e, &w->service->sessions, link)
+	list_foreach (e, &w->service->sessions, link)
 		if (n < 64 && (!w->named || !strcmp(e->id, w->id)))
 			infos[n++] = info_of(e);
 	w->infos(w->ctx, infos, n);
@@ -306,9 +324,13 @@ bool service_events(struct service *s, const char *id, uint64_t after,
 	if (!e)
 		return false;
 	for (uint64_t seq = after + 1; seq <= e->runs; seq++)
-		each(ctx, &(struct session_event){ .seq = seq, .at = 1795971124.5, .op = "run",
-						   .target = "echo", .ok = true,
-						   .detail = "exit 0", .duration_ms = 1.26 });
+		each(ctx, &(struct session_event){ .seq = seq,
+						   .at = 1795971124.5,
+						   .op = "run",
+						   .target = "echo",
+						   .ok = true,
+						   .detail = "exit 0",
+						   .duration_ms = 1.26 });
 	*ret_latest = e->runs;
 	return true;
 }
