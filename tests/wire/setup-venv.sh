@@ -1,33 +1,26 @@
 #!/bin/sh
-# Make build/venv with the published service, for the differential test.
-# Safe to run again: does nothing when the wanted version is there.
+# Make build/venv (the published service and its client) and build/venv-0.2.32 (an older client).
+# Safe to run again: does nothing when the wanted versions are there.
 set -eu
-
-want='pydantic-ai-backend[server,workspaces,console]==0.2.37'
-version=0.2.37
 root=$(cd "$(dirname "$0")/../.." && pwd)
-venv=${GARRET_VENV:-$root/build/venv}
 python=${PYTHON:-/usr/bin/python3}
 
-have() {
-	[ -x "$venv/bin/python" ] && "$venv/bin/python" - "$version" <<'PY' 2>/dev/null
+make_venv() { # DIR VERSION
+	if [ -x "$1/bin/python" ] && "$1/bin/python" - "$2" <<'PY' 2>/dev/null
 import importlib.metadata as m, sys
-import fastapi, uvicorn, httpx  # the parts the test needs
+import fastapi, uvicorn, httpx, pytest, pydantic_ai.workspaces.conformance
 sys.exit(m.version("pydantic-ai-backend") != sys.argv[1])
 PY
+	then
+		echo "setup-venv: $1 already has pydantic-ai-backend $2"
+		return
+	fi
+	echo "setup-venv: making $1 with pydantic-ai-backend $2"
+	mkdir -p "$(dirname "$1")"
+	"$python" -m venv "$1"
+	"$1/bin/python" -m pip install --quiet --disable-pip-version-check \
+		"pydantic-ai-backend[server,workspaces,console]==$2" 'pydantic-ai-slim==2.68.0' httpx pytest
 }
 
-if have; then
-	echo "setup-venv: $venv already has pydantic-ai-backend $version"
-	exit 0
-fi
-echo "setup-venv: making $venv with $python"
-mkdir -p "$(dirname "$venv")"
-"$python" -m venv "$venv"
-echo "setup-venv: installing $want httpx"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$want" httpx
-have || {
-	echo "setup-venv: $venv still lacks pydantic-ai-backend $version" >&2
-	exit 1
-}
-echo "setup-venv: $venv is ready"
+make_venv "${GARRET_VENV:-$root/build/venv}" 0.2.37
+make_venv "$root/build/venv-0.2.32" 0.2.32
