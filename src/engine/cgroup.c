@@ -1,0 +1,441 @@
+#include "engine/cgroup.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/time.h"
+#include "engine/mount.h"
+
+static const char *const v1_names[CG_UNIFIED] = {
+	[CG_MEMORY] = "memory",
+	[CG_PIDS] = "pids",
+	[CG_CPU] = "cpu",
+	[CG_CPUACCT] = "cpuacct",
+};
+
+/* Every run has a leaf, and init keeps two ready. */
+#define DESCENDANTS_MAX (INIT_RUNS_MAX + 8)
+#define CPU_PERIOD_US 100000u
+
+static bool has_word(const char *list, const char *word, const char *separators)
+{
+	size_t n = strlen(word);
+
+	for (const char *p = list; *p;) {
+		size_t len = strcspn(p, separators);
+
+		if (len == n && !memcmp(p, word, n))
+			return true;
+		p += len;
+		p += strspn(p, separators);
+	}
+	return false;
+}
+
+/* One line of mountinfo: ... root mount-point options - type source super-options. */
+static void take_mount(struct cgroups *cg, char *line)
+{
+	char *fields[5] = { NULL }, *type, *super, *save = NULL, *p = line;
+	int fd;
+
+	for (int i = 0; i < 5 && p; i++)
+		fields[i] = strsep(&p, " ");
+	type = p ? strstr(p, " - ") : NULL;
+	if (!type || !fields[4])
+		return;
+	type = strtok_r(type + 3, " ", &save);
+	(void)strtok_r(NULL, " ", &save);
+	super = strtok_r(NULL, " \n", &save);
+	if (!type || (strcmp(type, "cgroup") != 0 && strcmp(type, "cgroup2") != 0))
+		return;
+	fd = open(fields[4], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (!strcmp(type, "cgroup2") && cg->above[CG_UNIFIED] < 0)
+		cg->above[CG_UNIFIED] = take_fd(&fd);
+	for (int h = 0; h < CG_UNIFIED && fd >= 0 && super && !strcmp(type, "cgroup"); h++)
+		if (cg->above[h] < 0 && has_word(super, v1_names[h], ","))
+			cg->above[h] = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd_close(fd);
+}
+
+static int find_mounts(struct cgroups *cg, struct garret_error *err)
+{
+	autofile FILE *f = fopen("/proc/self/mountinfo", "re");
+	autofree char *line = NULL;
+	size_t cap = 0;
+
+	if (!f)
+		return garret_fail_errno(err, "read the mounts");
+	while (getline(&line, &cap, f) > 0)
+		take_mount(cg, line);
+	if (cg->above[CG_UNIFIED] < 0)
+		cg->above[CG_UNIFIED] =
+			mount_new("cgroup2", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, NULL);
+	return 0;
+}
+
+/* Controllers of dir passed on to its children; what can't be is simply not available. */
+static void pass_controllers(int dir)
+{
+	static const char *const wanted[] = { "+memory", "+pids", "+cpu" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+		(void)write_file_at(dir, "cgroup.subtree_control", wanted[i]);
+}
+
+/* <parent>/<instance> in one hierarchy.  Another engine may remove an empty parent meanwhile. */
+static int open_own(const struct cgroups *cg, enum cgroup_hierarchy h)
+{
+	for (int tries = 0; tries < 8; tries++) {
+		autoclose int parent = -EBADF;
+		int fd;
+
+		if (mkdirat(cg->above[h], cg->parent, 0755) < 0 && errno != EEXIST)
+			return -EBADF;
+		if (h == CG_UNIFIED)
+			pass_controllers(cg->above[h]);
+		parent = open_beneath(cg->above[h], cg->parent, O_RDONLY | O_DIRECTORY, 0);
+		if (parent < 0)
+			continue;
+		/* Before 5.11 a v1 hierarchy had to be told; later this is refused or ignored. */
+		if (h == CG_MEMORY)
+			(void)write_file_at(parent, "memory.use_hierarchy", "1");
+		if (h == CG_UNIFIED)
+			pass_controllers(parent);
+		if (mkdirat(parent, cg->instance, 0755) < 0 && errno != EEXIST)
+			continue;
+		fd = open_beneath(parent, cg->instance, O_RDONLY | O_DIRECTORY, 0);
+		if (fd >= 0 && h == CG_UNIFIED)
+			pass_controllers(fd);
+		if (fd >= 0)
+			return fd;
+	}
+	return -EBADF;
+}
+
+static bool there(int dir, const char *file)
+{
+	return dir >= 0 && faccessat(dir, file, F_OK, 0) == 0;
+}
+
+static void find_limits(struct cgroups *cg)
+{
+	char text[256] = "";
+	bool v1 = cg->dir[CG_MEMORY] >= 0 || cg->dir[CG_PIDS] >= 0 || cg->dir[CG_CPU] >= 0;
+	int v2 = cg->dir[CG_UNIFIED];
+
+	if (v2 >= 0)
+		(void)read_file_at(v2, "cgroup.subtree_control", text, sizeof(text));
+	if (!v1) {
+		cg->mode = v2 >= 0 ? ENGINE_CGROUP_V2 : ENGINE_CGROUP_NONE;
+		cg->limits = (has_word(text, "memory", " \n") ? LIMIT_MEMORY : 0) |
+			     (has_word(text, "memory", " \n") && there(v2, "memory.swap.max")
+				      ? LIMIT_SWAP
+				      : 0) |
+			     (has_word(text, "cpu", " \n") ? LIMIT_CPUS | LIMIT_SHARES : 0) |
+			     (has_word(text, "pids", " \n") ? LIMIT_PIDS : 0);
+		return;
+	}
+	cg->mode = v2 >= 0 ? ENGINE_CGROUP_HYBRID : ENGINE_CGROUP_V1;
+	cg->limits = (there(cg->dir[CG_MEMORY], "memory.limit_in_bytes") ? LIMIT_MEMORY : 0) |
+		     (there(cg->dir[CG_MEMORY], "memory.memsw.limit_in_bytes") ? LIMIT_SWAP : 0) |
+		     (there(cg->dir[CG_CPU], "cpu.cfs_quota_us") ? LIMIT_CPUS : 0) |
+		     (there(cg->dir[CG_CPU], "cpu.shares") ? LIMIT_SHARES : 0) |
+		     (cg->dir[CG_PIDS] >= 0 ? LIMIT_PIDS : 0);
+}
+
+int cgroups_open(struct cgroups *cg, const char *parent, const char *instance,
+		 struct garret_error *err)
+{
+	int rc;
+
+	*cg = (struct cgroups){ .mode = ENGINE_CGROUP_NONE };
+	for (int h = 0; h < CG_HIERARCHIES; h++)
+		cg->dir[h] = cg->above[h] = -EBADF;
+	(void)snprintf(cg->parent, sizeof(cg->parent), "%s", parent);
+	(void)snprintf(cg->instance, sizeof(cg->instance), "%s", instance);
+	rc = find_mounts(cg, err);
+	if (rc < 0)
+		return rc;
+	for (int h = 0; h < CG_HIERARCHIES; h++)
+		if (cg->above[h] >= 0)
+			cg->dir[h] = open_own(cg, h);
+	find_limits(cg);
+	return 0;
+}
+
+void cgroups_done(struct cgroups *cg)
+{
+	for (int h = 0; h < CG_HIERARCHIES; h++) {
+		autoclose int parent = -EBADF;
+
+		if (cg->dir[h] >= 0 && cg->above[h] >= 0)
+			parent = open_beneath(cg->above[h], cg->parent, O_RDONLY | O_DIRECTORY, 0);
+		if (parent >= 0) {
+			(void)unlinkat(parent, cg->instance, AT_REMOVEDIR);
+			(void)unlinkat(cg->above[h], cg->parent, AT_REMOVEDIR);
+		}
+		cg->dir[h] = fd_close(cg->dir[h]);
+		cg->above[h] = fd_close(cg->above[h]);
+	}
+}
+
+/* cpu and cpuacct may be one hierarchy: then the second mkdir finds the first's directory. */
+static int make_dir(const struct cgroups *cg, enum cgroup_hierarchy h, const char *name)
+{
+	struct stat a, b;
+
+	if (mkdirat(cg->dir[h], name, 0755) == 0)
+		return 0;
+	if (errno == EEXIST && h == CG_CPUACCT && cg->dir[CG_CPU] >= 0 &&
+	    fstat(cg->dir[h], &a) == 0 && fstat(cg->dir[CG_CPU], &b) == 0 && a.st_dev == b.st_dev &&
+	    a.st_ino == b.st_ino)
+		return 0;
+	return -1;
+}
+
+/* The slot's directory and the two cgroup.procs that moving between leaves needs. */
+static int make_unified(int dir, const char *name, uint32_t owner, struct garret_error *err)
+{
+	autoclose int fd = -EBADF;
+
+	if (mkdirat(dir, name, 0755) < 0)
+		return garret_fail_errno(err, "make a control group");
+	fd = open_beneath(dir, name, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0 || mkdirat(fd, "init", 0755) < 0)
+		return garret_fail_errno(err, "make a control group for init");
+	if (write_file_atf(fd, "cgroup.max.descendants", "%d", DESCENDANTS_MAX) < 0)
+		return garret_fail_errno(err, "bound the control groups of a session");
+	if (fchown(fd, owner, owner) < 0 || fchownat(fd, "cgroup.procs", owner, owner, 0) < 0 ||
+	    fchownat(fd, "init/cgroup.procs", owner, owner, 0) < 0)
+		return garret_fail_errno(err, "hand a control group to init");
+	return 0;
+}
+
+int cgroups_enter(const struct cgroups *cg, const char *name, uint32_t owner,
+		  struct garret_error *err)
+{
+	for (int h = 0; h < CG_HIERARCHIES; h++) {
+		char path[128];
+		int rc = 0;
+
+		if (cg->dir[h] < 0)
+			continue;
+		if (h == CG_UNIFIED)
+			rc = make_unified(cg->dir[h], name, owner, err);
+		else if (make_dir(cg, h, name) < 0)
+			rc = garret_fail_errno(err, "make a %s control group", v1_names[h]);
+		if (rc < 0)
+			return rc;
+		(void)snprintf(path, sizeof(path), "%s/%scgroup.procs", name,
+			       h == CG_UNIFIED ? "init/" : "");
+		if (write_file_at(cg->dir[h], path, "0") < 0)
+			return garret_fail_errno(err, "enter a control group");
+	}
+	return 0;
+}
+
+static int put(int dir, const char *name, const char *file, uint64_t value,
+	       struct garret_error *err)
+{
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", name, file);
+	if (write_file_atf(dir, path, "%llu", (unsigned long long)value) < 0)
+		return garret_fail_errno(err, "set %s to %llu", file, (unsigned long long)value);
+	return 0;
+}
+
+static int set_v1(const struct cgroups *cg, const char *name, const struct cgroup_limits *l,
+		  struct garret_error *err)
+{
+	int mem = cg->dir[CG_MEMORY], cpu = cg->dir[CG_CPU], rc = 0;
+
+	if (cg->limits & LIMIT_MEMORY)
+		rc = put(mem, name, "memory.limit_in_bytes", l->memory_bytes, err);
+	if (rc == 0 && cg->limits & LIMIT_SWAP)
+		rc = put(mem, name, "memory.memsw.limit_in_bytes", l->memory_swap_bytes, err);
+	if (rc == 0 && cg->limits & LIMIT_PIDS)
+		rc = put(cg->dir[CG_PIDS], name, "pids.max", l->pids + 1ull, err);
+	if (rc == 0 && cg->limits & LIMIT_CPUS && l->cpu_millis) {
+		rc = put(cpu, name, "cpu.cfs_period_us", CPU_PERIOD_US, err);
+		if (rc == 0)
+			rc = put(cpu, name, "cpu.cfs_quota_us",
+				 MAX(1000u, l->cpu_millis * (CPU_PERIOD_US / 1000u)), err);
+	}
+	if (rc == 0 && cg->limits & LIMIT_SHARES && l->cpu_shares)
+		rc = put(cpu, name, "cpu.shares", l->cpu_shares, err);
+	return rc;
+}
+
+static int set_v2(const struct cgroups *cg, const char *name, const struct cgroup_limits *l,
+		  struct garret_error *err)
+{
+	int dir = cg->dir[CG_UNIFIED], rc = 0;
+	char path[128];
+
+	if (cg->limits & LIMIT_MEMORY)
+		rc = put(dir, name, "memory.max", l->memory_bytes, err);
+	if (rc == 0 && cg->limits & LIMIT_SWAP)
+		rc = put(dir, name, "memory.swap.max", l->memory_swap_bytes - l->memory_bytes, err);
+	if (rc == 0 && cg->limits & LIMIT_PIDS)
+		rc = put(dir, name, "pids.max", l->pids + 1ull, err);
+	if (rc == 0 && cg->limits & LIMIT_CPUS && l->cpu_millis) {
+		(void)snprintf(path, sizeof(path), "%s/cpu.max", name);
+		if (write_file_atf(dir, path, "%u %u",
+				   MAX(1000u, l->cpu_millis * (CPU_PERIOD_US / 1000u)),
+				   CPU_PERIOD_US) < 0)
+			rc = garret_fail_errno(err, "set cpu.max");
+	}
+	/* 2..262144 of Docker's scale to 1..10000, as the kernel's own documents have it. */
+	if (rc == 0 && cg->limits & LIMIT_SHARES && l->cpu_shares)
+		rc = put(dir, name, "cpu.weight",
+			 1 + (MAX(2u, MIN(l->cpu_shares, 262144u)) - 2ull) * 9999 / 262142, err);
+	return rc;
+}
+
+int cgroups_set(const struct cgroups *cg, const char *name, const struct cgroup_limits *l,
+		struct garret_error *err)
+{
+	if (cg->mode == ENGINE_CGROUP_V2)
+		return set_v2(cg, name, l, err);
+	return set_v1(cg, name, l, err);
+}
+
+/* Remove a group and its children, depth first.  Sessions can't nest deeper than two. */
+static int remove_group(int parent, const char *name, int depth)
+{
+	autoclose int fd = -EBADF;
+	autodir DIR *d = NULL;
+	struct dirent *e;
+
+	if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
+		return 0;
+	fd = open_beneath(parent, name, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0 || depth > 8)
+		return -1;
+	d = fdopendir(fd);
+	if (!d)
+		return -1;
+	(void)take_fd(&fd); /* d's now */
+	while ((e = readdir(d)))
+		if (e->d_type == DT_DIR && e->d_name[0] != '.')
+			(void)remove_group(dirfd(d), e->d_name, depth + 1);
+	return unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+int cgroups_remove(const struct cgroups *cg, const char *name)
+{
+	int left = 0;
+
+	for (int h = 0; h < CG_HIERARCHIES; h++)
+		if (cg->dir[h] >= 0 && remove_group(cg->dir[h], name, 0) < 0)
+			left = -1;
+	return left;
+}
+
+static unsigned kill_group(int parent, const char *name, int depth)
+{
+	int fd = open_beneath(parent, name, O_RDONLY | O_DIRECTORY, 0);
+	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	autofile FILE *f = NULL;
+	struct dirent *e;
+	unsigned n = 0;
+	int pid;
+
+	if (!d || depth > 8)
+		return 0;
+	fd = openat(dirfd(d), "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	f = fd < 0 ? NULL : fdopen(fd, "r");
+	while (f && fscanf(f, "%d", &pid) == 1)
+		if (pid > 1 && pid != getpid() && kill(pid, SIGKILL) == 0)
+			n++;
+	while ((e = readdir(d)))
+		if (e->d_type == DT_DIR && e->d_name[0] != '.')
+			n += kill_group(dirfd(d), e->d_name, depth + 1);
+	return n;
+}
+
+unsigned cgroups_kill(const struct cgroups *cg, const char *name)
+{
+	unsigned n = 0;
+
+	for (int h = 0; h < CG_HIERARCHIES; h++)
+		if (cg->dir[h] >= 0)
+			n += kill_group(cg->dir[h], name, 0);
+	return n;
+}
+
+/* A number in a file, or behind `word` in a file of "word number" lines; UINT64_MAX for none. */
+static uint64_t number(int dir, const char *name, const char *file, const char *word)
+{
+	char path[128], text[4096], *p = text;
+
+	(void)snprintf(path, sizeof(path), "%s/%s", name, file);
+	if (dir < 0 || read_file_at(dir, path, text, sizeof(text)) < 0)
+		return UINT64_MAX;
+	for (; word && p; p = strchr(p, '\n')) {
+		p += *p == '\n';
+		if (!strncmp(p, word, strlen(word)) && p[strlen(word)] == ' ') {
+			p += strlen(word) + 1;
+			break;
+		}
+	}
+	if (!p || *p < '0' || *p > '9')
+		return UINT64_MAX;
+	return strtoull(p, NULL, 10);
+}
+
+void cgroups_usage(const struct cgroups *cg, const char *name, struct engine_usage *ret)
+{
+	int mem = cg->dir[CG_MEMORY], v2 = cg->dir[CG_UNIFIED];
+
+	if (cg->mode == ENGINE_CGROUP_V2) {
+		ret->memory_bytes = number(v2, name, "memory.current", NULL);
+		ret->memory_limit_bytes = number(v2, name, "memory.max", NULL);
+		ret->pids = number(v2, name, "pids.current", NULL);
+		ret->oom_kills = number(v2, name, "memory.events", "oom_kill");
+	} else {
+		ret->memory_bytes = number(mem, name, "memory.usage_in_bytes", NULL);
+		ret->memory_limit_bytes = number(mem, name, "memory.limit_in_bytes", NULL);
+		ret->pids = number(cg->dir[CG_PIDS], name, "pids.current", NULL);
+		ret->oom_kills = number(mem, name, "memory.oom_control", "oom_kill");
+	}
+	ret->cpu_us = number(cg->dir[CG_CPUACCT], name, "cpuacct.usage", NULL);
+	if (ret->cpu_us != UINT64_MAX)
+		ret->cpu_us /= 1000;
+	else
+		ret->cpu_us = number(v2, name, "cpu.stat", "usage_usec");
+}
+
+unsigned cgroups_sweep(const struct cgroups *cg, uint64_t deadline_ms)
+{
+	for (;;) {
+		unsigned left = 0;
+
+		for (int h = 0; h < CG_HIERARCHIES; h++) {
+			int fd =
+				cg->dir[h] < 0 ? -1 : openat(cg->dir[h], ".", O_RDONLY | O_CLOEXEC);
+			autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+			struct dirent *e;
+
+			while (d && (e = readdir(d))) {
+				if (e->d_type != DT_DIR || e->d_name[0] == '.')
+					continue;
+				(void)kill_group(cg->dir[h], e->d_name, 0);
+				left += remove_group(cg->dir[h], e->d_name, 0) < 0;
+			}
+		}
+		if (!left || now_ms() >= deadline_ms)
+			return left;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
+	}
+}

@@ -1,0 +1,171 @@
+#include "engine/check.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+
+#define MEMORY_LEAST (8ull << 20) /* below it init itself may not start */
+#define TMPFS_LEAST (64ull << 10)
+
+/* Of the engine or of the host, with everything below. */
+static const char *const closed_trees[] = {
+	"/proc", "/dev",   "/sys",   "/usr",    "/etc",  "/bin",  "/sbin",
+	"/lib",  "/lib32", "/lib64", "/libx32", "/root", "/boot",
+};
+/* Only themselves: other mounts of a session lie below. */
+static const char *const closed_places[] = { "/home", "/var",     "/run",
+					     "/tmp",  "/var/tmp", "/var/empty" };
+/* Where the template has a mount point, or a session's own file system to make one in. */
+static const char *const ready_trees[] = { "/workspace", "/tmp", "/home/agent", "/var/tmp" };
+
+static bool below(const char *path, const char *tree)
+{
+	size_t n = strlen(tree);
+
+	return !strncmp(path, tree, n) && (path[n] == '\0' || path[n] == '/');
+}
+
+bool path_normal(const char *path)
+{
+	if (path[0] != '/' || !path[1])
+		return false;
+	for (const char *p = path; *p;) {
+		size_t n;
+
+		p++; /* the slash */
+		n = strcspn(p, "/");
+		if (n == 0 || n > 255 || (n == 1 && p[0] == '.') || (n == 2 && !memcmp(p, "..", 2)))
+			return false;
+		for (size_t i = 0; i < n; i++)
+			if ((unsigned char)p[i] < 0x20 || p[i] == 0x7f)
+				return false;
+		p += n;
+	}
+	return true;
+}
+
+int check_mount_point(const char *what, const char *path, struct garret_error *err)
+{
+	if (!path_normal(path))
+		return garret_fail(err, GARRET_INVALID,
+				   "%s must be an absolute path without . or ..", what);
+	for (size_t i = 0; i < ARRAY_SIZE(closed_trees); i++)
+		if (below(path, closed_trees[i]))
+			return garret_fail(err, GARRET_DENIED, "%s can't be in %s", what,
+					   closed_trees[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(closed_places); i++)
+		if (!strcmp(path, closed_places[i]))
+			return garret_fail(err, GARRET_DENIED, "%s can't be %s itself", what, path);
+	return 0;
+}
+
+bool path_needs_own_root(const char *path)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(ready_trees); i++)
+		if (below(path, ready_trees[i]))
+			return false;
+	return true;
+}
+
+static bool hostname_valid(const char *s)
+{
+	size_t n = strlen(s);
+
+	if (n > 63 || s[0] == '-' || s[0] == '.')
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
+		      (s[i] >= '0' && s[i] <= '9') || s[i] == '-' || s[i] == '.'))
+			return false;
+	return true;
+}
+
+static int check_network(const struct engine *e, uint8_t network, struct garret_error *err)
+{
+	if (network == ENGINE_NET_BRIDGE)
+		return garret_fail(err, GARRET_UNSUPPORTED,
+				   "network mode bridge comes later; use none");
+	if (!(e->conf.networks & 1u << network))
+		return garret_fail(
+			err, GARRET_DENIED,
+			"network mode host is not allowed by this engine's configuration");
+	return 0;
+}
+
+int check_open(const struct engine *e, const struct engine_open *o, struct garret_error *err)
+{
+	int rc;
+
+	if (!name_valid(o->id))
+		return garret_fail(err, GARRET_INVALID, "the session id is no name");
+	if (strcmp(o->runtime, "host") != 0)
+		return garret_fail(err, GARRET_NOT_FOUND, "unknown runtime; this engine has: host");
+	if (!hostname_valid(o->hostname))
+		return garret_fail(err, GARRET_INVALID, "the host name is none");
+	rc = check_mount_point("the work directory", o->work_dir, err);
+	if (rc == 0)
+		rc = check_network(e, o->network, err);
+	for (uint32_t i = 0; rc == 0 && i < o->n_volumes; i++) {
+		rc = check_mount_point("a volume", o->volumes[i].inside, err);
+		for (uint32_t k = 0; rc == 0 && k < i; k++)
+			if (!strcmp(o->volumes[i].inside, o->volumes[k].inside))
+				rc = garret_fail(err, GARRET_INVALID, "two volumes at %s",
+						 o->volumes[i].inside);
+	}
+	return rc;
+}
+
+/* One limit: 0 is the default; a number must be givable and in bounds. */
+static int pick(const char *name, uint64_t asked, uint64_t fallback, uint64_t least, uint64_t most,
+		bool can, uint64_t *ret, struct garret_error *err)
+{
+	*ret = asked ? asked : fallback;
+	if (!asked)
+		return 0;
+	if (!can)
+		return garret_fail(err, GARRET_UNSUPPORTED,
+				   "a limit of %s can't be given on this host (see doctor)", name);
+	if (asked < least || asked > most)
+		return garret_fail(err, GARRET_INVALID, "%s must be between %llu and %llu", name,
+				   (unsigned long long)least, (unsigned long long)most);
+	return 0;
+}
+
+int check_limits(const struct engine *e, const struct engine_open *o, struct cgroup_limits *ret,
+		 uint64_t *ret_tmpfs, struct garret_error *err)
+{
+	const struct conf *c = &e->conf;
+	uint8_t can = e->cg.limits;
+	uint64_t memory, swap, cpu, shares, pids;
+	int rc;
+
+	rc = pick("memory", o->memory_bytes, c->default_memory, MEMORY_LEAST, c->max_memory,
+		  can & LIMIT_MEMORY, &memory, err);
+	if (rc == 0)
+		rc = pick("memory and swap", o->memory_swap_bytes, memory, memory, c->max_memory,
+			  can & LIMIT_SWAP, &swap, err);
+	if (rc == 0)
+		rc = pick("cpus (in thousandths)", o->cpu_millis, c->default_cpu_millis, 10,
+			  c->max_cpu_millis, can & LIMIT_CPUS, &cpu, err);
+	if (rc == 0)
+		rc = pick("cpu shares", o->cpu_shares, 0, 2, 262144, can & LIMIT_SHARES, &shares,
+			  err);
+	if (rc == 0)
+		rc = pick("pids", o->pids, c->default_pids, 1, c->max_pids, can & LIMIT_PIDS, &pids,
+			  err);
+	if (rc == 0)
+		rc = pick("tmpfs", o->tmpfs_bytes, c->default_tmpfs, TMPFS_LEAST, c->max_tmpfs,
+			  true, ret_tmpfs, err);
+	if (rc < 0)
+		return rc;
+	/* All of the machine needs no quota, whose accounting costs a little. */
+	if (!o->cpu_millis && cpu >= c->max_cpu_millis)
+		cpu = 0;
+	*ret = (struct cgroup_limits){ .memory_bytes = memory,
+				       .memory_swap_bytes = swap,
+				       .cpu_millis = (uint32_t)cpu,
+				       .cpu_shares = (uint32_t)shares,
+				       .pids = (uint32_t)pids };
+	return 0;
+}

@@ -1,0 +1,64 @@
+/* The engine's process: what its parts share. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "engine/cgroup.h"
+#include "engine/conf.h"
+#include "engine/filter.h"
+#include "engine/wire.h"
+#include "io/loop.h"
+
+struct engine {
+	struct conf conf;
+	struct loop *loop;
+	struct cgroups cg;
+	struct filter filters[FILTERS];
+
+	/* Below the state directory; all root's, 0700. */
+	int state_fd, sessions_fd, trash_fd, lock_fd;
+	int workspaces_fd, workspaces_trash_fd;
+	int ids_fd; /* host-wide claims on id ranges, or -EBADF */
+
+	/* zygote (nursery.c) */
+	int zygote_sock;
+	struct loop_io zygote_io;
+	pid_t zygote_pid;
+	bool zygote_ready;
+	struct garret_error zygote_err; /* why there is none, when code is set */
+
+	/* slots.c */
+	struct list slots; /* of struct slot: those no session has taken */
+	struct loop_later fill;
+	struct loop_timer retry;
+	uint8_t *indexes; /* one byte per id range: in use */
+	uint64_t next_handle;
+	unsigned n_slots;             /* all that exist, also those of sessions */
+	struct garret_error slot_err; /* the last failure to prepare one */
+
+	/* reaper.c */
+	int reaper_sock;
+	struct loop_io reaper_io;
+	pid_t reaper_pid;
+	int nets[64]; /* clean network namespaces */
+	unsigned n_nets;
+
+	/* session.c, serve.c */
+	struct list sessions, peers;
+	unsigned n_sessions;
+	int listen_fd;
+	struct loop_io listen_io;
+	bool private, ending;
+	int status;
+};
+
+/* End all sessions, then the loop. Safe to call again. */
+void engine_end_all(struct engine *e, int status);
+/* Something was removed: when nothing is left of an ending engine, its loop ends. */
+void engine_check_end(struct engine *e);
+
+#endif

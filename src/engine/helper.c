@@ -1,0 +1,216 @@
+/*
+ * The life of one slot before it is a session.  Everything slow happens here and
+ * ahead of a request: on an idle machine each write to cgroup.procs waits for
+ * 12 ms, and what is cloned from here inherits the groups for nothing.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "engine/mount.h"
+#include "engine/net.h"
+#include "engine/userns.h"
+#include "engine/zygote.h"
+#include "io/msg.h"
+
+struct helper {
+	const struct zygote *z;
+	const struct slot_order *slot;
+	int sock, net_fd, userns_fd, idmap_fd;
+	uint32_t disk_owner; /* W = G of what the engine makes */
+};
+
+static void say(int sock, enum slot_note_type type, int pid, int fd, const struct garret_error *err)
+{
+	struct slot_note n = { .type = type, .pid = pid };
+
+	if (err)
+		n.err = *err;
+	(void)msg_send(sock, &n, sizeof(n), &fd, fd >= 0, NULL);
+}
+
+static int make_dir(int sessions, const char *slot, const char *name, mode_t mode, uint32_t owner,
+		    struct garret_error *err)
+{
+	char path[64];
+
+	(void)snprintf(path, sizeof(path), "%s%s%s", slot, *name ? "/" : "", name);
+	if (mkdirat(sessions, path, mode & 0700) < 0)
+		return garret_fail_errno(err, "make %s of a session", path);
+	if (fchownat(sessions, path, owner, owner, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    fchmodat(sessions, path, mode, 0) < 0)
+		return garret_fail_errno(err, "hand %s to a session", path);
+	return 0;
+}
+
+static int prepare_dirs(const struct helper *h, struct garret_error *err)
+{
+	int sessions = h->z->sessions_fd, rc;
+
+	rc = make_dir(sessions, h->slot->name, "", 0700, 0, err);
+	if (rc == 0)
+		rc = make_dir(sessions, h->slot->name, "home", 0755, h->disk_owner, err);
+	if (rc == 0)
+		rc = make_dir(sessions, h->slot->name, "vartmp", 01777, h->disk_owner, err);
+	return rc;
+}
+
+static int prepare_net(struct helper *h, struct garret_error *err)
+{
+	if (h->net_fd < 0) {
+		h->net_fd = net_unshare(h->z->proc_fd, err);
+		return h->net_fd < 0 ? h->net_fd : 0;
+	}
+	if (setns(h->net_fd, CLONE_NEWNET) < 0)
+		return garret_fail_errno(err, "enter a network namespace");
+	return 0;
+}
+
+static int prepare(struct helper *h, struct garret_error *err)
+{
+	int rc = cgroups_enter(&h->z->cg, h->slot->name, h->slot->base + INIT_ID, err);
+
+	if (rc < 0)
+		return rc;
+	h->userns_fd = userns_session(h->z->proc_fd, h->slot->base, err);
+	if (h->userns_fd < 0)
+		return h->userns_fd;
+	h->idmap_fd = userns_idmap(h->z->proc_fd, h->slot->base, h->z->setup.disk_id, h->disk_owner,
+				   h->disk_owner, err);
+	if (h->idmap_fd < 0)
+		return h->idmap_fd;
+	rc = prepare_net(h, err);
+	return rc < 0 ? rc : prepare_dirs(h, err);
+}
+
+/* Give one mount its ids and attributes, and look whether it can be written as it should. */
+static int dress_mount(const struct helper *h, const struct build_mount *m, int fd,
+		       struct garret_error *err)
+{
+	uint64_t attrs =
+		MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0);
+	bool ours = m->uid == h->disk_owner && m->gid == h->disk_owner;
+	autoclose int own = -EBADF;
+	struct statvfs vfs;
+	int rc;
+
+	if (!ours) {
+		own = userns_idmap(h->z->proc_fd, h->slot->base, h->z->setup.disk_id, m->uid,
+				   m->gid, err);
+		if (own < 0)
+			return own;
+	}
+	rc = mount_attr(fd, true, attrs, ours ? h->idmap_fd : own, err);
+	if (rc < 0)
+		return garret_wrap(rc, err, "%s", m->inside);
+	if (fstatvfs(fd, &vfs) < 0)
+		return garret_fail_errno(err, "look at the mount of %s", m->inside);
+	if (!m->read_only && vfs.f_flag & ST_RDONLY)
+		return garret_fail(err, GARRET_UNSUPPORTED, "%s lies on a read-only file system",
+				   m->inside);
+	return 0;
+}
+
+/* The order into b; false at the end of the engine. */
+static bool await_order(const struct helper *h, struct build_order *order, struct build *b,
+			struct garret_error *err, int *ret_rc)
+{
+	struct msg_fds fds;
+	ssize_t n = msg_recv(h->sock, order, sizeof(*order), &fds, err);
+
+	if (n <= 0)
+		return false;
+	*ret_rc = 0;
+	if ((size_t)n < BUILD_ORDER_BYTES(0) || order->n_mounts > MOUNTS_MAX ||
+	    (size_t)n != BUILD_ORDER_BYTES(order->n_mounts) || fds.n != order->n_mounts + 1 ||
+	    order->filter >= FILTERS) {
+		msg_fds_close(&fds);
+		*ret_rc = garret_fail(err, GARRET_PROTOCOL, "a build order that makes no sense");
+		return true;
+	}
+	b->init_fd = msg_fds_take(&fds);
+	for (uint32_t i = 0; i < order->n_mounts; i++)
+		b->mounts[i] = msg_fds_take(&fds);
+	for (uint32_t i = 0; *ret_rc == 0 && i < order->n_mounts; i++)
+		*ret_rc = dress_mount(h, &order->mounts[i], b->mounts[i], err);
+	return true;
+}
+
+/* Descriptors through which init moves its runs and sees what memory pressure killed. */
+static int open_cgroups(const struct helper *h, struct build *b, struct garret_error *err)
+{
+	const struct cgroups *cg = &h->z->cg;
+	char path[64];
+
+	b->cgroup_fd = b->memory_fd = -EBADF;
+	if (cg->dir[CG_UNIFIED] >= 0) {
+		b->cgroup_fd =
+			open_beneath(cg->dir[CG_UNIFIED], h->slot->name, O_PATH | O_DIRECTORY, 0);
+		if (b->cgroup_fd < 0)
+			return garret_fail_errno(err, "open the session's control group");
+	}
+	if (cg->dir[CG_MEMORY] >= 0) {
+		(void)snprintf(path, sizeof(path), "%s/memory.oom_control", h->slot->name);
+		b->memory_fd = open_beneath(cg->dir[CG_MEMORY], path, O_RDONLY, 0);
+	}
+	return 0;
+}
+
+static int build(const struct helper *h, struct build *b, struct garret_error *err)
+{
+	int pidfd = -EBADF, rc = open_cgroups(h, b, err);
+	struct clone_args args = {
+		.flags = CLONE_PARENT | CLONE_PIDFD | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC |
+			 CLONE_NEWUTS | CLONE_NEWCGROUP,
+		.pidfd = (uint64_t)(uintptr_t)&pidfd,
+	};
+	long pid;
+
+	if (rc < 0)
+		return rc;
+	if (b->order->flags & BUILD_HOST_NET && setns(h->z->host_net_fd, CLONE_NEWNET) < 0)
+		return garret_fail_errno(err, "enter the host's network");
+	pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid < 0)
+		return garret_fail_errno(err, "clone the session's first process");
+	if (pid == 0)
+		build_main(b);
+	say(h->sock, SLOT_BORN, (int)pid, pidfd, NULL);
+	return 0;
+}
+
+void helper_main(const struct zygote *z, const struct slot_order *slot, int sock, int net_fd)
+{
+	static struct build_order order; /* 40 KiB: not on the stack that sessions inherit */
+	struct helper h = { .z = z,
+			    .slot = slot,
+			    .sock = sock,
+			    .net_fd = net_fd,
+			    .disk_owner = z->setup.disk_id + SLOT_IDS - 1 };
+	struct garret_error err = { 0 };
+	struct build b = { .z = z, .order = &order, .base = slot->base, .note_fd = sock };
+	int rc = prepare(&h, &err);
+
+	if (rc == 0) {
+		say(sock, SLOT_READY, 0, h.net_fd, NULL);
+		h.net_fd = fd_close(h.net_fd);
+		b.userns_fd = h.userns_fd;
+		if (!await_order(&h, &order, &b, &err, &rc))
+			_exit(0);
+	}
+	if (rc == 0)
+		rc = build(&h, &b, &err);
+	if (rc < 0)
+		say(sock, SLOT_FAILED, 0, -EBADF, &err);
+	_exit(rc < 0);
+}

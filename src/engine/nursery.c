@@ -1,0 +1,154 @@
+#include "engine/nursery.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/session.h"
+#include "engine/slots.h"
+#include "io/msg.h"
+
+#define ZYGOTE_FD 3
+
+/* In the fork: become a fresh copy of this program with one descriptor. */
+static void become_zygote(int sock)
+{
+	static char name[] = "garret-engine", mode[] = "zygote";
+	char *argv[] = { name, mode, NULL }, *envp[] = { NULL };
+	sigset_t none;
+
+	sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL);
+	if (dup2(sock, ZYGOTE_FD) < 0 || fd_set_cloexec(ZYGOTE_FD, false) < 0)
+		_exit(2);
+	(void)close_range(ZYGOTE_FD + 1, ~0u, 0);
+	(void)execve("/proc/self/exe", argv, envp);
+	_exit(2);
+}
+
+static int filters_file(const struct engine *e, struct zygote_setup *setup,
+			struct garret_error *err)
+{
+	autoclose int fd = memfd_create("filters", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return garret_fail_errno(err, "memory for the filters");
+	for (int i = 0; i < FILTERS; i++) {
+		setup->filter_bytes[i] = (uint32_t)e->filters[i].bytes;
+		if (write_full(fd, e->filters[i].code, e->filters[i].bytes) < 0)
+			return garret_fail_errno(err, "write the filters");
+	}
+	return take_fd(&fd);
+}
+
+static int send_setup(struct engine *e, struct garret_error *err)
+{
+	autofree struct zygote_setup *s = xnew(struct zygote_setup);
+	autoclose int filters = -EBADF;
+	int fds[CG_HIERARCHIES + 2];
+	unsigned n = 0;
+
+	filters = filters_file(e, s, err);
+	if (filters < 0)
+		return filters;
+	s->cgroup_mode = e->cg.mode;
+	s->disk_id = e->conf.id_start;
+	(void)snprintf(s->etc_copy, sizeof(s->etc_copy), "%s", e->conf.etc_copy);
+	for (int h = 0; h < CG_HIERARCHIES; h++) {
+		if (e->cg.dir[h] < 0)
+			continue;
+		s->cgroup_mask |= 1u << h;
+		fds[n++] = e->cg.dir[h];
+	}
+	fds[n++] = e->sessions_fd;
+	fds[n++] = filters;
+	return msg_send(e->zygote_sock, s, sizeof(*s), fds, n, err);
+}
+
+static void on_zygote_ended(struct engine *e)
+{
+	loop_io_remove(&e->zygote_io);
+	e->zygote_sock = fd_close(e->zygote_sock);
+	e->zygote_ready = false;
+	if (e->zygote_pid > 0)
+		(void)waitpid(e->zygote_pid, NULL, 0); /* it has closed its socket: it is ending */
+	e->zygote_pid = 0;
+	if (e->ending)
+		return;
+	if (e->zygote_err.code == GARRET_OK) {
+		log_error("zygote_died", "restart=yes");
+		if (nursery_start(e, &e->zygote_err) == 0)
+			return;
+	}
+	session_slot_failed(e);
+}
+
+static void on_note(struct loop_io *io, uint32_t events)
+{
+	struct engine *e = io->ctx;
+	struct zygote_note n;
+	struct garret_error err = { 0 };
+	ssize_t r = msg_recv(e->zygote_sock, &n, sizeof(n), NULL, &err);
+
+	if (r < 0 && err.sys == EAGAIN)
+		return;
+	if (r != sizeof(n)) {
+		on_zygote_ended(e);
+		return;
+	}
+	if (n.type == ZYGOTE_EXITED) {
+		session_exited(e, n.pid, n.status);
+		return;
+	}
+	n.err.msg[sizeof(n.err.msg) - 1] = '\0';
+	if (n.type == ZYGOTE_FAILED) {
+		e->zygote_err = n.err;
+		log_error("runtime_unavailable", "runtime=host error=\"%s\"", n.err.msg);
+		session_slot_failed(e);
+		return;
+	}
+	e->zygote_ready = true;
+	slots_fill(e);
+}
+
+int nursery_start(struct engine *e, struct garret_error *err)
+{
+	autoclose int theirs = -EBADF;
+	int pair[2], rc;
+
+	e->zygote_io.fd = -EBADF;
+	rc = msg_pair(pair, false, err);
+	if (rc < 0)
+		return rc;
+	e->zygote_sock = pair[0];
+	theirs = pair[1];
+	if (fd_set_nonblock(e->zygote_sock, true) < 0)
+		return garret_fail_errno(err, "the zygote's socket");
+	e->zygote_pid = fork();
+	if (e->zygote_pid < 0)
+		return garret_fail_errno(err, "fork the zygote");
+	if (e->zygote_pid == 0)
+		become_zygote(theirs);
+	rc = send_setup(e, err);
+	if (rc < 0)
+		return rc;
+	return loop_io_add(e->loop, &e->zygote_io, e->zygote_sock, EPOLLIN, on_note, e, err);
+}
+
+void nursery_stop(struct engine *e)
+{
+	loop_io_remove(&e->zygote_io);
+	e->zygote_sock = fd_close(e->zygote_sock);
+	e->zygote_ready = false;
+	while (e->zygote_pid > 0 && waitpid(e->zygote_pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	e->zygote_pid = 0;
+}

@@ -1,0 +1,559 @@
+#include "engine/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/time.h"
+#include "engine/check.h"
+#include "engine/mount.h"
+#include "engine/reaper.h"
+#include "engine/serve.h"
+#include "engine/slots.h"
+#include "engine/store.h"
+#include "engine/volume.h"
+
+#define START_MS 10000 /* for a slot and for the build together */
+
+enum session_state { QUEUED, BUILDING, RUNNING, KILLING, CLEANING };
+
+struct session {
+	struct list link;
+	struct engine *engine;
+	struct peer *peer; /* borrowed; NULL when it is gone */
+	enum session_state state;
+	char id[ENGINE_ID_MAX + 1];
+	uint32_t flags;
+	uint64_t request, close_request, since_us, handle;
+	bool closing; /* close_request waits for DONE */
+	bool opened;  /* the owner knows it */
+	bool own_workspace, purge;
+
+	struct cgroup_limits limits;
+	struct build_order *order;       /* until it is sent */
+	int init_fd, mounts[MOUNTS_MAX]; /* detached, in order's order; until sent */
+
+	struct slot *slot;
+	int pidfd, pid, status;
+	struct loop_io pid_io;
+	bool built, exited;
+	uint64_t oom_kills;
+	struct loop_timer deadline;
+};
+
+static void on_deadline(struct loop_timer *t);
+static void start_queued(struct engine *e);
+
+static void drop_order(struct session *s)
+{
+	s->init_fd = fd_close(s->init_fd);
+	for (uint32_t i = 0; s->order && i < s->order->n_mounts; i++)
+		s->mounts[i] = fd_close(s->mounts[i]);
+	free(s->order);
+	s->order = NULL;
+}
+
+static void session_free(struct session *s)
+{
+	struct engine *e = s->engine;
+
+	drop_order(s);
+	loop_io_remove(&s->pid_io);
+	loop_timer_clear(&s->deadline);
+	fd_close(s->pidfd);
+	list_remove(&s->link);
+	e->n_sessions--;
+	free(s);
+	engine_check_end(e);
+}
+
+static void tell_end(struct session *s)
+{
+	uint8_t death = ENGINE_DEATH_EXIT;
+
+	if (s->peer && s->closing) {
+		serve_done(s->peer, s->close_request);
+	} else if (s->peer && s->opened) {
+		if (s->exited && WIFSIGNALED(s->status) && s->oom_kills &&
+		    s->oom_kills != UINT64_MAX)
+			death = ENGINE_DEATH_OOM;
+		else if (s->flags & ENGINE_OPEN_CONNECTED && s->exited && s->status == 0)
+			death = ENGINE_DEATH_CLOSED;
+		serve_died(s->peer, s->handle, death);
+	}
+}
+
+static void on_gone(void *ctx, bool clean)
+{
+	struct session *s = ctx;
+
+	s->slot = NULL;
+	if (s->own_workspace && (s->purge || s->flags & ENGINE_OPEN_EPHEMERAL)) {
+		store_drop_workspace(s->engine, s->id);
+		reaper_poke(s->engine);
+	}
+	log_info("session_closed", "session=%s clean=%d", s->id, clean);
+	tell_end(s);
+	session_free(s);
+}
+
+static void clean_up(struct session *s)
+{
+	struct engine_usage u = { .oom_kills = UINT64_MAX };
+
+	s->state = CLEANING;
+	loop_timer_clear(&s->deadline);
+	loop_io_remove(&s->pid_io);
+	s->pidfd = fd_close(s->pidfd);
+	cgroups_usage(&s->engine->cg, s->slot->name, &u);
+	s->oom_kills = u.oom_kills;
+	slot_end(s->slot, on_gone, s);
+}
+
+static void on_pid(struct loop_io *io, uint32_t events)
+{
+	clean_up(io->ctx);
+}
+
+/* Idempotent; on_gone() is called once nothing is left. */
+static void session_end(struct session *s)
+{
+	if (s->state >= KILLING)
+		return;
+	loop_timer_clear(&s->deadline);
+	drop_order(s);
+	if (s->state == QUEUED) {
+		on_gone(s, true);
+		return;
+	}
+	if (s->pidfd < 0) {
+		clean_up(s); /* one that is born meanwhile is killed by the slot */
+		return;
+	}
+	s->state = KILLING;
+	if (pidfd_send_signal(s->pidfd, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
+		log_error("session_kill", "session=%s errno=%d", s->id, errno);
+}
+
+static void fail(struct session *s, const struct garret_error *err)
+{
+	log_info("session_failed", "session=%s error=\"%s\"", s->id, err->msg);
+	if (s->peer)
+		serve_error(s->peer, s->request, err);
+	s->peer = NULL;
+	session_end(s);
+}
+
+static void on_deadline(struct loop_timer *t)
+{
+	struct session *s = t->ctx;
+	struct garret_error err = { 0 };
+
+	if (s->state == QUEUED && s->engine->slot_err.code != GARRET_OK)
+		err = s->engine->slot_err;
+	else
+		(void)garret_fail(&err, GARRET_UNAVAILABLE, "the session was not ready within %d s",
+				  START_MS / 1000);
+	fail(s, &err);
+}
+
+static void ready(struct session *s)
+{
+	struct engine_opened o = { .handle = s->handle, .pid = (uint32_t)s->pid };
+	struct garret_error err = { 0 };
+	int rc = 0;
+
+	if (proof_of(s->pid, &o.start_time, &o.pid_namespace) < 0)
+		rc = garret_fail(&err, GARRET_INTERNAL, "the session's init ended at once");
+	/* A connected one ends with its owner whatever happens to us: nothing to prove later. */
+	else if (!(s->flags & ENGINE_OPEN_CONNECTED))
+		rc = store_write_meta(s->engine, s->slot->name, s->pid, o.start_time,
+				      o.pid_namespace, &err);
+	if (rc < 0) {
+		fail(s, &err);
+		return;
+	}
+	s->state = RUNNING;
+	s->opened = true;
+	loop_timer_clear(&s->deadline);
+	o.build_us = (uint32_t)(now_us() - s->since_us);
+	log_info("session_opened", "session=%s pid=%d us=%u", s->id, s->pid, o.build_us);
+	serve_opened(s->peer, s->request, &o);
+}
+
+/* What the helper and the session's first process say. */
+static void on_note(void *ctx, const struct slot_note *n, int fd)
+{
+	struct session *s = ctx;
+	struct garret_error err = { 0 };
+
+	if (n && n->type == SLOT_BORN && fd >= 0 && s->pidfd < 0) {
+		s->pid = n->pid;
+		s->pidfd = take_fd(&fd);
+		if (loop_io_add(s->engine->loop, &s->pid_io, s->pidfd, EPOLLIN, on_pid, s, &err) <
+		    0)
+			fail(s, &err);
+		else if (s->built && s->state == BUILDING)
+			ready(s);
+	} else if (n && n->type == SLOT_BUILT && s->state == BUILDING) {
+		s->built = true;
+		if (s->pidfd >= 0)
+			ready(s);
+	} else if (s->state == BUILDING) {
+		if (n && n->type == SLOT_FAILED)
+			err = n->err;
+		else
+			(void)garret_fail(&err, GARRET_INTERNAL,
+					  "the session's first process died");
+		fail(s, &err);
+	}
+	fd_close(fd);
+}
+
+static int by_path(const void *a, const void *b)
+{
+	return strcmp(((const struct build_mount *)a)->inside,
+		      ((const struct build_mount *)b)->inside);
+}
+
+/* Parents before children; the descriptors follow. */
+static void sort_mounts(struct session *s)
+{
+	struct build_order *o = s->order;
+	int fds[MOUNTS_MAX];
+
+	/* Carried through the sort in a field that the helper sets anew anyway. */
+	struct build_mount sorted[MOUNTS_MAX];
+
+	memcpy(sorted, o->mounts, o->n_mounts * sizeof(sorted[0]));
+	qsort(sorted, o->n_mounts, sizeof(sorted[0]), by_path);
+	for (uint32_t i = 0; i < o->n_mounts; i++)
+		for (uint32_t k = 0; k < o->n_mounts; k++)
+			if (!strcmp(sorted[i].inside, o->mounts[k].inside))
+				fds[i] = s->mounts[k];
+	memcpy(o->mounts, sorted, o->n_mounts * sizeof(sorted[0]));
+	memcpy(s->mounts, fds, o->n_mounts * sizeof(fds[0]));
+}
+
+static bool has_mount(const struct session *s, const char *inside)
+{
+	for (uint32_t i = 0; i < s->order->n_mounts; i++)
+		if (!strcmp(s->order->mounts[i].inside, inside))
+			return true;
+	return false;
+}
+
+static struct build_mount *add_mount(struct session *s, const char *inside, int fd, uint32_t uid,
+				     uint32_t gid)
+{
+	struct build_mount *m = &s->order->mounts[s->order->n_mounts];
+
+	s->mounts[s->order->n_mounts++] = fd;
+	*m = (struct build_mount){ .uid = uid, .gid = gid };
+	(void)snprintf(m->inside, sizeof(m->inside), "%s", inside);
+	if (path_needs_own_root(inside))
+		s->order->flags |= BUILD_OWN_ROOT;
+	return m;
+}
+
+/* The directories that the slot's helper made. */
+static int add_slot_dirs(struct session *s, struct garret_error *err)
+{
+	static const struct {
+		const char *name, *inside;
+	} dirs[] = { { "home", "/home/agent" }, { "vartmp", "/var/tmp" } };
+	const uint32_t owner = s->engine->conf.id_start + SLOT_IDS - 1;
+
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		char path[64];
+		int fd;
+
+		if (has_mount(s, dirs[i].inside))
+			continue;
+		(void)snprintf(path, sizeof(path), "%s/%s", s->slot->name, dirs[i].name);
+		fd = mount_clone(s->engine->sessions_fd, path, false, err);
+		if (fd < 0)
+			return fd;
+		add_mount(s, dirs[i].inside, fd, owner, owner);
+	}
+	return 0;
+}
+
+static int send_order(struct session *s, struct garret_error *err)
+{
+	struct build_order *o = s->order;
+	int fds[MOUNTS_MAX + 1];
+
+	o->filter = FILTER_NO_SUID;
+	for (uint32_t i = 0; i < o->n_mounts; i++)
+		if (!o->mounts[i].read_only && (o->mounts[i].uid == 0 || o->mounts[i].gid == 0))
+			o->filter = FILTER_NO_SUID_SGID;
+	if (s->engine->conf.no_filter)
+		o->filter = FILTER_NONE;
+	sort_mounts(s);
+	fds[0] = s->init_fd;
+	memcpy(fds + 1, s->mounts, o->n_mounts * sizeof(fds[0]));
+	return msg_send(s->slot->sock, o, BUILD_ORDER_BYTES(o->n_mounts), fds, o->n_mounts + 1,
+			err);
+}
+
+static void start(struct session *s)
+{
+	struct garret_error err = { 0 };
+	int rc;
+
+	s->state = BUILDING;
+	s->handle = s->slot->handle;
+	rc = cgroups_set(&s->engine->cg, s->slot->name, &s->limits, &err);
+	if (rc == 0)
+		rc = add_slot_dirs(s, &err);
+	if (rc == 0)
+		rc = send_order(s, &err);
+	drop_order(s);
+	if (rc < 0)
+		fail(s, &err);
+	slots_fill(s->engine);
+}
+
+static void start_queued(struct engine *e)
+{
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link) {
+		if (s->state != QUEUED)
+			continue;
+		s->slot = slots_take(e, on_note, s);
+		if (!s->slot)
+			break;
+		start(s);
+	}
+}
+
+void session_slot_ready(struct engine *e)
+{
+	start_queued(e);
+}
+
+void session_slot_failed(struct engine *e)
+{
+	struct session *s;
+
+	/* A slot may succeed next time; without a zygote none ever will. */
+	if (e->zygote_err.code == GARRET_OK)
+		return;
+	list_foreach (s, &e->sessions, link)
+		if (s->state == QUEUED)
+			fail(s, &e->zygote_err);
+}
+
+unsigned session_queue(const struct engine *e)
+{
+	struct session *s;
+	unsigned n = 0;
+
+	list_foreach (s, &e->sessions, link)
+		n += s->state == QUEUED;
+	return n;
+}
+
+void session_exited(struct engine *e, int pid, int status)
+{
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link) {
+		if (s->pid != pid)
+			continue;
+		s->exited = true;
+		s->status = status;
+	}
+}
+
+static int check_socket(int fd, uint32_t flags, struct garret_error *err)
+{
+	int type = 0, listening = 0, domain = 0;
+	socklen_t n = sizeof(int);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) < 0 || domain != AF_UNIX ||
+	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) < 0 || type != SOCK_SEQPACKET ||
+	    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) < 0 ||
+	    !listening != !!(flags & ENGINE_OPEN_CONNECTED))
+		return garret_fail(err, GARRET_INVALID,
+				   "the init socket is not of the kind announced");
+	return 0;
+}
+
+/* Clone what the session will see of the host, as long as the request is at hand. */
+static int take_mounts(struct session *s, const struct engine_open *o, struct msg_fds *fds,
+		       struct garret_error *err)
+{
+	uint32_t uid, gid;
+	int fd;
+
+	for (uint32_t i = 0; i < o->n_volumes; i++) {
+		autoclose int volume = msg_fds_take(fds);
+		struct build_mount *m = add_mount(s, o->volumes[i].inside, -EBADF, 0, 0);
+
+		m->read_only = o->volumes[i].read_only;
+		fd = volume_clone(volume, serve_socket(s->peer), serve_credentials(s->peer), m,
+				  err);
+		if (fd < 0)
+			return fd;
+		s->mounts[s->order->n_mounts - 1] = fd;
+	}
+	if (!has_mount(s, o->work_dir)) {
+		autoclose int dir = store_workspace(s->engine, o->id, &uid, &gid, err);
+
+		if (dir < 0)
+			return dir;
+		s->own_workspace = true;
+		fd = mount_clone(dir, "", false, err);
+		if (fd < 0)
+			return fd;
+		add_mount(s, o->work_dir, fd, uid, gid);
+	}
+	return 0;
+}
+
+static struct session *session_new(struct engine *e, struct peer *peer, const struct engine_open *o)
+{
+	struct session *s = xnew(struct session);
+
+	s->engine = e;
+	s->peer = peer;
+	s->since_us = now_us();
+	s->flags = o->flags;
+	s->pidfd = s->pid_io.fd = s->init_fd = -EBADF;
+	(void)snprintf(s->id, sizeof(s->id), "%s", o->id);
+	s->order = xnew(struct build_order);
+	s->order->flags = (o->flags & ENGINE_OPEN_CONNECTED ? BUILD_CONNECTED : 0) |
+			  (o->network == ENGINE_NET_HOST ? BUILD_HOST_NET : 0);
+	memcpy(s->order->nonce, o->nonce, sizeof(o->nonce));
+	(void)snprintf(s->order->hostname, sizeof(s->order->hostname), "%s",
+		       *o->hostname ? o->hostname : "garret");
+	(void)snprintf(s->order->work_dir, sizeof(s->order->work_dir), "%s", o->work_dir);
+	list_append(&e->sessions, &s->link);
+	e->n_sessions++;
+	return s;
+}
+
+static int admit(struct engine *e, const struct engine_open *o, const struct msg_fds *fds,
+		 struct garret_error *err)
+{
+	struct session *s;
+
+	if (e->zygote_err.code != GARRET_OK) {
+		*err = e->zygote_err;
+		return -(int)err->code;
+	}
+	if (fds->n != o->n_volumes + 1)
+		return garret_fail(err, GARRET_INVALID,
+				   "%u descriptors for %u volumes and a socket", fds->n,
+				   o->n_volumes);
+	if (e->n_sessions >= e->conf.max_sessions)
+		return garret_fail(err, GARRET_EXHAUSTED,
+				   "%u sessions are open, no more are allowed", e->n_sessions);
+	list_foreach (s, &e->sessions, link)
+		if (!strcmp(s->id, o->id))
+			return garret_fail(err, GARRET_CONFLICT, "session %s is open", o->id);
+	return 0;
+}
+
+int session_open(struct engine *e, struct peer *peer, uint64_t request, const struct engine_open *o,
+		 struct msg_fds *fds, struct garret_error *err)
+{
+	struct cgroup_limits limits;
+	struct session *s;
+	uint64_t tmpfs;
+	int rc = check_open(e, o, err);
+
+	if (rc == 0)
+		rc = check_limits(e, o, &limits, &tmpfs, err);
+	if (rc == 0)
+		rc = admit(e, o, fds, err);
+	if (rc < 0)
+		return rc;
+	s = session_new(e, peer, o);
+	s->request = request;
+	s->limits = limits;
+	s->order->tmpfs_bytes = tmpfs;
+	s->init_fd = msg_fds_take(fds);
+	rc = check_socket(s->init_fd, o->flags, err);
+	if (rc == 0)
+		rc = take_mounts(s, o, fds, err);
+	if (rc < 0) {
+		s->peer = NULL; /* the caller answers */
+		session_end(s);
+		return rc;
+	}
+	loop_timer_set(e->loop, &s->deadline, now_ms() + START_MS, on_deadline, s);
+	start_queued(e);
+	slots_fill(e);
+	return 0;
+}
+
+static struct session *find(struct engine *e, const struct peer *peer, uint64_t handle)
+{
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link)
+		if (s->peer == peer && s->opened && s->handle == handle)
+			return s;
+	return NULL;
+}
+
+int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_t handle,
+		  bool purge, struct garret_error *err)
+{
+	struct session *s = find(e, peer, handle);
+
+	if (!s)
+		return garret_fail(err, GARRET_NOT_FOUND, "no such session");
+	if (s->closing)
+		return garret_fail(err, GARRET_CONFLICT, "session %s is closing", s->id);
+	s->closing = true;
+	s->close_request = request;
+	s->purge = purge;
+	session_end(s);
+	return 0;
+}
+
+int session_usage(struct engine *e, const struct peer *peer, uint64_t handle,
+		  struct engine_usage *ret, struct garret_error *err)
+{
+	struct session *s = find(e, peer, handle);
+
+	if (!s || !s->slot || s->state != RUNNING)
+		return garret_fail(err, GARRET_NOT_FOUND, "no such session");
+	cgroups_usage(&e->cg, s->slot->name, ret);
+	return 0;
+}
+
+void session_peer_gone(struct engine *e, struct peer *peer)
+{
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link) {
+		if (s->peer != peer)
+			continue;
+		s->peer = NULL;
+		session_end(s);
+	}
+}
+
+void session_end_everything(struct engine *e)
+{
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link)
+		session_end(s);
+}

@@ -1,0 +1,40 @@
+/*
+ * A session from the request to its last trace:
+ *
+ *	QUEUED    waits for a slot
+ *	BUILDING  the helper has its order
+ *	RUNNING   init answers its owner
+ *	KILLING   its first process was told to die, and everything in it dies with it
+ *	CLEANING  groups and directories are removed; then the owner is told
+ */
+#ifndef ENGINE_SESSION_H
+#define ENGINE_SESSION_H
+
+#include "engine/engine.h"
+#include "io/msg.h"
+
+struct peer;
+
+/*
+ * Begin one.  The answer (OPENED or ERROR) goes to the peer later; a failure here
+ * is the caller's to report.  Takes the descriptors it uses out of fds.
+ */
+int session_open(struct engine *e, struct peer *peer, uint64_t request, const struct engine_open *o,
+		 struct msg_fds *fds, struct garret_error *err);
+/* End it; DONE is the answer to request when nothing of it is left. */
+int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_t handle,
+		  bool purge, struct garret_error *err);
+int session_usage(struct engine *e, const struct peer *peer, uint64_t handle,
+		  struct engine_usage *ret, struct garret_error *err);
+/* The peer is gone: its sessions end. */
+void session_peer_gone(struct engine *e, struct peer *peer);
+void session_end_everything(struct engine *e);
+
+/* From the slots: one is ready; preparing fails; and how many sessions wait for one. */
+void session_slot_ready(struct engine *e);
+void session_slot_failed(struct engine *e);
+unsigned session_queue(const struct engine *e);
+/* From the zygote: a first process (or a helper) has ended. */
+void session_exited(struct engine *e, int pid, int status);
+
+#endif

@@ -1,0 +1,299 @@
+#include "engine/slots.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/time.h"
+#include "engine/nursery.h"
+#include "engine/reaper.h"
+#include "engine/session.h"
+
+#define RETRY_MS 500
+#define HELPER_MS 5000   /* a helper is preparing, or waits for its order */
+#define STRAYS_MS 1000   /* then what is still in the groups is killed by number */
+#define GIVE_UP_MS 15000 /* a process in D state: its ids stay taken until a restart */
+#define MAKING_MAX 8     /* helpers that prepare at the same time */
+
+void slots_init(struct engine *e)
+{
+	list_init(&e->slots);
+	e->indexes = xcalloc(e->conf.max_sessions, 1);
+	/* Never the handle of an earlier engine, whose leftovers may still be there. */
+	e->next_handle = (wall_us() / 1000000u) << 24;
+}
+
+/*
+ * Two engines of one host may be given the same ranges.  One byte per range is
+ * locked in a file they share; the lock ends with the process that holds it.
+ */
+static bool claim_on_host(struct engine *e, uint32_t base, bool claim)
+{
+	struct flock l = {
+		.l_type = claim ? F_WRLCK : F_UNLCK,
+		.l_whence = SEEK_SET,
+		.l_start = base,
+		.l_len = 1,
+	};
+
+	return e->ids_fd < 0 || fcntl(e->ids_fd, F_OFD_SETLK, &l) == 0;
+}
+
+static bool claim_index(struct engine *e, uint32_t *ret)
+{
+	for (uint32_t i = 0; i < e->conf.max_sessions; i++) {
+		if (e->indexes[i])
+			continue;
+		if (!claim_on_host(e, e->conf.id_start + SLOT_IDS * (i + 1), true))
+			continue;
+		e->indexes[i] = 1;
+		*ret = i;
+		return true;
+	}
+	return false;
+}
+
+static void release(struct slot *s, bool clean)
+{
+	struct engine *e = s->engine;
+	void (*gone)(void *, bool) = s->gone;
+	void *ctx = s->ctx;
+
+	loop_io_remove(&s->io);
+	loop_timer_clear(&s->timer);
+	list_remove(&s->link);
+	fd_close(s->sock);
+	fd_close(s->net_fd);
+	if (clean) {
+		e->indexes[s->index] = 0;
+		(void)claim_on_host(e, s->base, false);
+	} else {
+		log_error("slot_stuck", "slot=%s base=%u", s->name, s->base);
+	}
+	e->n_slots--;
+	free(s);
+	if (gone)
+		gone(ctx, clean);
+	slots_fill(e);
+	engine_check_end(e);
+}
+
+static void try_remove(struct loop_timer *t)
+{
+	struct slot *s = t->ctx;
+	struct engine *e = s->engine;
+	uint64_t now = now_ms(), age = now - s->ending_since;
+
+	if (cgroups_remove(&e->cg, s->name) == 0) {
+		if (renameat(e->sessions_fd, s->name, e->trash_fd, s->name) == 0)
+			reaper_poke(e);
+		reaper_give_net(e, take_fd(&s->net_fd));
+		release(s, true);
+		return;
+	}
+	if (age > STRAYS_MS)
+		(void)cgroups_kill(&e->cg, s->name);
+	if (age > GIVE_UP_MS) {
+		release(s, false);
+		return;
+	}
+	s->tries++;
+	loop_timer_set(e->loop, &s->timer, now + MIN(50u, 1u + s->tries), try_remove, s);
+}
+
+void slot_end(struct slot *s, void (*gone)(void *ctx, bool clean), void *ctx)
+{
+	s->state = SLOT_ENDING;
+	s->note = NULL;
+	s->gone = gone;
+	s->ctx = ctx;
+	s->ending_since = now_ms();
+	/*
+	 * A helper ends by this; until it has, it could still make directories behind
+	 * our back.  The end of its own side tells, and calls try_remove at once.
+	 */
+	(void)shutdown(s->sock, SHUT_WR);
+	loop_timer_set(s->engine->loop, &s->timer,
+		       s->ending_since + (s->io.fd >= 0 ? HELPER_MS : 0), try_remove, s);
+}
+
+/* What is still said on the socket of a slot that is being removed. */
+static void ending(struct slot *s, const struct slot_note *n, int fd)
+{
+	if (n && n->type == SLOT_READY && s->net_fd < 0)
+		s->net_fd = take_fd(&fd);
+	else if (n && n->type == SLOT_BORN && fd >= 0)
+		(void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
+	fd_close(fd);
+	if (!n)
+		loop_timer_set(s->engine->loop, &s->timer, now_ms(), try_remove, s);
+}
+
+static void prepared(struct slot *s, const struct slot_note *n, int fd)
+{
+	struct engine *e = s->engine;
+
+	if (n && n->type == SLOT_READY) {
+		s->state = SLOT_WAITING;
+		s->net_fd = fd;
+		e->slot_err.code = GARRET_OK;
+		session_slot_ready(e);
+		return;
+	}
+	fd_close(fd);
+	if (n && n->type == SLOT_FAILED)
+		e->slot_err = n->err;
+	else
+		(void)garret_fail(&e->slot_err, GARRET_INTERNAL,
+				  "a helper ended before it was ready");
+	log_warn("slot_failed", "slot=%s error=\"%s\"", s->name, e->slot_err.msg);
+	slot_end(s, NULL, NULL);
+	session_slot_failed(e);
+}
+
+static void on_note(struct loop_io *io, uint32_t events)
+{
+	struct slot *s = io->ctx;
+	struct slot_note n;
+	struct msg_fds fds;
+	struct garret_error err = { 0 };
+	ssize_t r = msg_recv(s->sock, &n, sizeof(n), &fds, &err);
+	bool whole = r == sizeof(n);
+	int fd = -EBADF;
+
+	if (r < 0 && err.sys == EAGAIN)
+		return;
+	if (r >= 0)
+		fd = msg_fds_take(&fds), msg_fds_close(&fds);
+	if (!whole) {
+		loop_io_remove(&s->io);
+		s->sock = fd_close(s->sock);
+	} else {
+		n.err.msg[sizeof(n.err.msg) - 1] = '\0';
+	}
+	if (s->state == SLOT_ENDING)
+		ending(s, whole ? &n : NULL, fd);
+	else if (s->note)
+		s->note(s->ctx, whole ? &n : NULL, fd);
+	else
+		prepared(s, whole ? &n : NULL, fd);
+}
+
+static int slot_start(struct engine *e, struct garret_error *err)
+{
+	struct slot_order order = { .base = 0 };
+	autoclose int ours = -EBADF, theirs = -EBADF, net = -EBADF;
+	struct slot *s;
+	uint32_t index;
+	int pair[2], fds[2], rc;
+
+	rc = msg_pair(pair, false, err);
+	if (rc < 0)
+		return rc;
+	ours = pair[0];
+	theirs = pair[1];
+	if (fd_set_nonblock(ours, true) < 0)
+		return garret_fail_errno(err, "a helper's socket");
+	if (!claim_index(e, &index))
+		return garret_fail(err, GARRET_EXHAUSTED, "every id range is in use");
+
+	s = xnew(struct slot);
+	list_init(&s->link);
+	s->engine = e;
+	s->index = index;
+	s->base = order.base = e->conf.id_start + SLOT_IDS * (index + 1);
+	s->handle = e->next_handle++;
+	s->sock = s->net_fd = s->io.fd = -EBADF;
+	(void)snprintf(s->name, sizeof(s->name), "%016llx", (unsigned long long)s->handle);
+	memcpy(order.name, s->name, sizeof(order.name));
+	net = reaper_take_net(e);
+	fds[0] = theirs;
+	fds[1] = net;
+	e->n_slots++;
+	list_append(&e->slots, &s->link);
+	rc = msg_send(e->zygote_sock, &order, sizeof(order), fds, net >= 0 ? 2 : 1, err);
+	if (rc == 0)
+		rc = loop_io_add(e->loop, &s->io, ours, EPOLLIN, on_note, s, err);
+	s->sock = take_fd(&ours);
+	if (rc < 0)
+		release(s, true);
+	return rc;
+}
+
+static void fill(struct loop_later *l)
+{
+	struct engine *e = l->ctx;
+	unsigned making = 0, waiting = 0, wanted = e->conf.pool_slots + session_queue(e);
+	struct slot *s;
+
+	list_foreach (s, &e->slots, link) {
+		making += s->state == SLOT_PREPARING;
+		waiting += s->state == SLOT_WAITING;
+	}
+	while (making < MAKING_MAX && making + waiting < wanted &&
+	       e->n_slots < e->conf.max_sessions && !e->ending && e->zygote_ready) {
+		struct garret_error err = { 0 };
+
+		if (slot_start(e, &err) < 0) {
+			e->slot_err = err;
+			slots_fill(e);
+			break;
+		}
+		making++;
+	}
+}
+
+static void on_retry(struct loop_timer *t)
+{
+	struct engine *e = t->ctx;
+
+	loop_later_add(e->loop, &e->fill, fill, e);
+}
+
+/* After a failure with a pause, or an engine that can prepare nothing would do only that. */
+void slots_fill(struct engine *e)
+{
+	if (e->ending || !e->zygote_ready)
+		return;
+	if (e->slot_err.code == GARRET_OK)
+		loop_later_add(e->loop, &e->fill, fill, e);
+	else if (!e->retry.index)
+		loop_timer_set(e->loop, &e->retry, now_ms() + RETRY_MS, on_retry, e);
+}
+
+struct slot *slots_take(struct engine *e,
+			void (*note)(void *ctx, const struct slot_note *n, int fd), void *ctx)
+{
+	struct slot *s;
+
+	list_foreach (s, &e->slots, link) {
+		if (s->state != SLOT_WAITING)
+			continue;
+		list_remove(&s->link);
+		s->state = SLOT_TAKEN;
+		s->note = note;
+		s->ctx = ctx;
+		return s;
+	}
+	return NULL;
+}
+
+void slots_drop(struct engine *e)
+{
+	struct slot *s;
+
+	loop_later_cancel(e->loop, &e->fill);
+	loop_timer_clear(&e->retry);
+	list_foreach (s, &e->slots, link)
+		if (s->state != SLOT_ENDING)
+			slot_end(s, NULL, NULL);
+}

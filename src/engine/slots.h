@@ -1,0 +1,49 @@
+/*
+ * Slots: ranges of kernel ids with everything prepared for one session, each by a
+ * helper of the zygote.  A slot serves once; its ids are free again only when
+ * nothing that could carry them is left.
+ */
+#ifndef ENGINE_SLOTS_H
+#define ENGINE_SLOTS_H
+
+#include "engine/engine.h"
+#include "io/msg.h"
+
+enum slot_state { SLOT_PREPARING, SLOT_WAITING, SLOT_TAKEN, SLOT_ENDING };
+
+struct slot {
+	struct list link; /* in engine.slots until taken */
+	struct engine *engine;
+	enum slot_state state;
+	uint32_t index, base;
+	uint64_t handle;
+	char name[NAME_CAP];
+	int sock, net_fd;
+	struct loop_io io;
+
+	/* of a slot that was taken */
+	void (*note)(void *ctx, const struct slot_note *n,
+		     int fd); /* n NULL: the helper has ended */
+	void (*gone)(void *ctx, bool clean);
+	void *ctx;
+
+	struct loop_timer timer;
+	uint64_t ending_since;
+	unsigned tries;
+};
+
+void slots_init(struct engine *e);
+/* Prepare as many as are wanted. */
+void slots_fill(struct engine *e);
+/* A prepared one, or NULL.  note is called for what its helper and child say. */
+struct slot *slots_take(struct engine *e,
+			void (*note)(void *ctx, const struct slot_note *n, int fd), void *ctx);
+/*
+ * Remove what there is of the slot (its session's processes have ended or are
+ * ending).  gone (may be NULL) is called from the loop, after which s is no more.
+ */
+void slot_end(struct slot *s, void (*gone)(void *ctx, bool clean), void *ctx);
+/* Drop the prepared ones: the engine ends. */
+void slots_drop(struct engine *e);
+
+#endif

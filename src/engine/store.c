@@ -1,0 +1,255 @@
+#include "engine/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/time.h"
+
+/* mkdir -p with 0700 for what is made, root's all the way down from what was there. */
+static int make_path(const char *path, struct garret_error *err)
+{
+	autofree char *copy = xstrdup(path);
+	struct stat st;
+	int fd;
+
+	for (char *p = copy + 1;; p++) {
+		p = strchrnul(p, '/');
+		if (*p || p[-1] != '/') {
+			char c = *p;
+
+			*p = '\0';
+			if (mkdir(copy, 0700) < 0 && errno != EEXIST)
+				return garret_fail_errno(err, "make %s", copy);
+			*p = c;
+		}
+		if (!*p)
+			break;
+	}
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return garret_fail_errno(err, "open %s", path);
+	if (fstat(fd, &st) < 0 || st.st_uid != 0 || st.st_mode & 022) {
+		fd_close(fd);
+		return garret_fail(err, GARRET_DENIED,
+				   "%s must belong to root and not be writable by others: "
+				   "chown root %s && chmod go-w %s",
+				   path, path, path);
+	}
+	return fd;
+}
+
+static int open_sub(int dir, const char *name, struct garret_error *err)
+{
+	autoclose int path_fd = open_dir_make(dir, name, 0700, err);
+	int fd;
+
+	if (path_fd < 0)
+		return path_fd;
+	fd = openat(path_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fchmod(fd, 0700) < 0)
+		return garret_fail_errno(err, "open %s", name);
+	return fd;
+}
+
+static int take_lock(struct engine *e, struct garret_error *err)
+{
+	e->lock_fd = open_beneath(e->state_fd, "lock", O_RDWR | O_CREAT, 0600);
+	if (e->lock_fd < 0)
+		return garret_fail_errno(err, "open the lock of %s", e->conf.state_dir);
+	if (flock(e->lock_fd, LOCK_EX | LOCK_NB) < 0)
+		return garret_fail(err, GARRET_CONFLICT, "another engine works in %s",
+				   e->conf.state_dir);
+	return 0;
+}
+
+int store_open(struct engine *e, struct garret_error *err)
+{
+	int rc;
+
+	e->state_fd = make_path(e->conf.state_dir, err);
+	if (e->state_fd < 0)
+		return e->state_fd;
+	rc = take_lock(e, err);
+	if (rc < 0)
+		return rc;
+	if ((e->sessions_fd = rc = open_sub(e->state_fd, "sessions", err)) < 0 ||
+	    (e->trash_fd = rc = open_sub(e->state_fd, "trash", err)) < 0)
+		return garret_wrap(rc, err, "%s", e->conf.state_dir);
+	if (e->conf.workspace_root)
+		e->workspaces_fd = make_path(e->conf.workspace_root, err);
+	else
+		e->workspaces_fd = open_sub(e->state_fd, "workspaces", err);
+	if (e->workspaces_fd < 0)
+		return e->workspaces_fd;
+	e->workspaces_trash_fd = open_sub(e->workspaces_fd, ".trash", err);
+	if (e->workspaces_trash_fd < 0)
+		return e->workspaces_trash_fd;
+	/* Shared by all engines of the host; without it their ranges may coincide. */
+	if (mkdir("/run/garret", 0755) < 0 && errno != EEXIST)
+		return 0;
+	e->ids_fd = open("/run/garret/ids", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	return 0;
+}
+
+void store_close(struct engine *e)
+{
+	int *fds[] = { &e->state_fd, &e->sessions_fd,   &e->trash_fd,           &e->lock_fd,
+		       &e->ids_fd,   &e->workspaces_fd, &e->workspaces_trash_fd };
+
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		*fds[i] = fd_close(*fds[i]);
+}
+
+void store_instance(const struct engine *e, char *ret)
+{
+	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a over what names the directory for good */
+	struct stat st = { 0 };
+	uint64_t id[2];
+
+	(void)fstat(e->sessions_fd, &st);
+	id[0] = st.st_dev;
+	id[1] = st.st_ino;
+	for (size_t i = 0; i < sizeof(id); i++)
+		h = (h ^ ((const uint8_t *)id)[i]) * 0x100000001b3ull;
+	(void)snprintf(ret, 17, "%016llx", (unsigned long long)h);
+}
+
+/* Our own parent of a workspace: nobody else may pass through it. */
+static int open_parent(struct engine *e, const char *id, struct garret_error *err)
+{
+	autoclose int fd = open_dir_make(e->workspaces_fd, id, 0700, err);
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return garret_fail_errno(err, "look at %s", id);
+	if (st.st_uid == 0 && st.st_mode & 077 && fchmodat(e->workspaces_fd, id, 0700, 0) == 0)
+		st.st_mode &= ~077u;
+	if (st.st_uid != 0 || st.st_mode & 077)
+		return garret_fail(err, GARRET_DENIED,
+				   "the directory of workspace %s can be entered by others: "
+				   "chown root and chmod 700 it",
+				   id);
+	return take_fd(&fd);
+}
+
+int store_workspace(struct engine *e, const char *id, uint32_t *ret_uid, uint32_t *ret_gid,
+		    struct garret_error *err)
+{
+	const uint32_t owner = e->conf.id_start + SLOT_IDS - 1;
+	autoclose int parent = open_parent(e, id, err), fd = -EBADF;
+	struct stat st;
+
+	if (parent < 0)
+		return garret_wrap(parent, err, "workspace %s", id);
+	if (mkdirat(parent, "workspace", 0755) == 0) {
+		if (fchownat(parent, "workspace", owner, owner, AT_SYMLINK_NOFOLLOW) < 0)
+			return garret_fail_errno(err, "hand over workspace %s", id);
+	} else if (errno != EEXIST) {
+		return garret_fail_errno(err, "make workspace %s", id);
+	}
+	fd = open_beneath(parent, "workspace", O_PATH | O_DIRECTORY, 0);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return garret_fail_errno(err, "open workspace %s", id);
+	if (st.st_uid == 0)
+		return garret_fail(
+			err, GARRET_DENIED,
+			"workspace %s belongs to root; give it away with: chown -R %u:%u", id,
+			owner, owner);
+	*ret_uid = st.st_uid;
+	*ret_gid = st.st_gid;
+	return take_fd(&fd);
+}
+
+void store_drop_workspace(struct engine *e, const char *id)
+{
+	char name[24];
+
+	/* The same id may come back and go again before this one is deleted. */
+	(void)snprintf(name, sizeof(name), "%016llx", (unsigned long long)wall_us());
+	if (renameat(e->workspaces_fd, id, e->workspaces_trash_fd, name) < 0 && errno != ENOENT)
+		log_warn("workspace_stuck", "session=%s errno=%d", id, errno);
+}
+
+int proof_of(int pid, uint64_t *ret_start_time, uint64_t *ret_pid_namespace)
+{
+	char path[64], text[1024], *p;
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	if (read_file_at(AT_FDCWD, path, text, sizeof(text)) < 0 || !(p = strrchr(text, ')')))
+		return -1;
+	/* The start time is field 22; field 3 comes after the name. */
+	for (int field = 2; field < 22 && p; field++)
+		p = strchr(p + 1, ' ');
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
+	if (!p || stat(path, &st) < 0)
+		return -1;
+	*ret_start_time = strtoull(p + 1, NULL, 10);
+	*ret_pid_namespace = st.st_ino;
+	return 0;
+}
+
+int store_write_meta(struct engine *e, const char *slot, int pid, uint64_t start_time,
+		     uint64_t pid_namespace, struct garret_error *err)
+{
+	char path[64], text[128];
+	autoclose int fd = -EBADF;
+	int n;
+
+	(void)snprintf(path, sizeof(path), "%s/meta", slot);
+	fd = open_beneath(e->sessions_fd, path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	n = snprintf(text, sizeof(text), "%d %llu %llu\n", pid, (unsigned long long)start_time,
+		     (unsigned long long)pid_namespace);
+	if (fd < 0 || write_full(fd, text, (size_t)n) < 0)
+		return garret_fail_errno(err, "write the session's meta file");
+	return 0;
+}
+
+/* Kill the process of a meta file if it still is the one that was meant. */
+static void kill_proven(const struct engine *e, const char *slot)
+{
+	unsigned long long start, ns;
+	uint64_t is_start, is_ns;
+	char path[300], text[128];
+	autoclose int pidfd = -EBADF;
+	int pid;
+
+	(void)snprintf(path, sizeof(path), "%s/meta", slot);
+	if (read_file_at(e->sessions_fd, path, text, sizeof(text)) < 0 ||
+	    sscanf(text, "%d %llu %llu", &pid, &start, &ns) != 3 || pid <= 1)
+		return;
+	/* Opened first: what is compared then cannot be another process's number. */
+	pidfd = pidfd_open(pid, 0);
+	if (pidfd < 0 || proof_of(pid, &is_start, &is_ns) < 0 || is_start != start || is_ns != ns)
+		return;
+	log_info("session_leftover", "slot=%s pid=%d", slot, pid);
+	(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+}
+
+void store_sweep(struct engine *e)
+{
+	int fd = openat(e->sessions_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+
+	while (d && (entry = readdir(d))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		kill_proven(e, entry->d_name);
+		if (renameat(e->sessions_fd, entry->d_name, e->trash_fd, entry->d_name) < 0)
+			log_warn("session_stuck", "slot=%s errno=%d", entry->d_name, errno);
+	}
+}
