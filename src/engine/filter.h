@@ -3,8 +3,8 @@
  * Compiled once at start, kept as raw instructions, loaded by the child that
  * becomes init; every run inherits it.
  *
- * It allows clone3, whose flags it cannot see, because init starts runs with
- * it; each run adds a filter that answers clone3 with ENOSYS.
+ * It allows clone3 and openat2, whose flags and modes it cannot see, because init
+ * needs them; each run adds a filter that answers both with ENOSYS.
  */
 #ifndef ENGINE_FILTER_H
 #define ENGINE_FILTER_H

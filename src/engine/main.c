@@ -277,7 +277,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "garret-engine: only root can isolate sessions for now\n");
 		return 1;
 	}
-	log_setup("garret-engine", LOG_INFO, false);
+	/* The CLI shows only what went wrong; the daemon passes its own level on. */
+	level = getenv("GARRET_LOG_LEVEL") ? log_level_parse(getenv("GARRET_LOG_LEVEL")) : LOG_WARN;
+	log_setup("garret-engine", level < 0 ? LOG_INFO : (enum log_level)level, false);
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	(void)signal(SIGPIPE, SIG_IGN);
 	engine_init(&e);

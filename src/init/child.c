@@ -179,12 +179,16 @@ static void enter(struct child_plan *p)
 	leave(p, INIT_STEP_CWD, rc, 126);
 }
 
-/* Init needs clone3 itself, and filters are inherited: so each run gets its own refusal. */
+/*
+ * Init needs clone3 and openat2 itself, and filters are inherited: so each run gets its
+ * own refusal of the two whose arguments (namespaces, the mode of a file) no filter sees.
+ */
 static void add_filter(struct child_plan *p)
 {
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat2, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
