@@ -124,18 +124,24 @@ static const struct route *find(const char *method, const char *path, size_t n,
 	return NULL;
 }
 
-static void redirect(struct call *c)
+/* Encoded anew: the slashes that go may have been sent as %2F. */
+static void redirect(struct call *c, size_t bare)
 {
-	const char *target = http_target(c->rq), *host = http_header(c->rq, "host");
-	size_t n = strcspn(target, "?"), bare = n;
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "-._~/:@!$&'()*+,;=";
+	const char *path = http_path(c->rq), *host = http_header(c->rq, "host");
+	const char *query = strchr(http_target(c->rq), '?');
 	autobuf struct strbuf to = STRBUF_INIT;
 
-	while (bare && target[bare - 1] == '/')
-		bare--;
 	if (host)
 		strbuf_addf(&to, "http://%s", host);
-	strbuf_add(&to, target, bare);
-	strbuf_addstr(&to, target + n);
+	for (size_t i = 0; i < bare; i++) {
+		if (strchr(plain, path[i]))
+			strbuf_addch(&to, path[i]);
+		else
+			strbuf_addf(&to, "%%%02X", (unsigned char)path[i]);
+	}
+	strbuf_addstr(&to, query ? query : "");
 	http_add_header(c->rq, "location", to.buf);
 	http_answer_static(c->rq, 307, NULL, "", 0);
 }
@@ -152,7 +158,7 @@ static void no_route(struct call *c, const struct route *first)
 		http_add_header(c->rq, "allow", first->head ? "GET, HEAD" : first->method);
 		call_refuse(c, 405, "Method Not Allowed");
 	} else if (bare && bare < n && (find("", path, bare, &first), first)) {
-		redirect(c);
+		redirect(c, bare);
 	} else {
 		call_refuse(c, 404, "Not Found");
 	}

@@ -296,23 +296,22 @@ static void range(struct json_errors *e, const struct place *at, unsigned flags,
 static void check_bool(const struct place *at, bool *ret, struct json_errors *e)
 {
 	const char *text = at->text ? at->text : json_string_value(at->json);
+	double number = json_number_value(at->json);
 	int v = -1;
 
 	if (text)
 		v = text_to_bool(text);
 	else if (json_is_boolean(at->json))
 		v = json_is_true(at->json);
-	else if (json_is_number(at->json))
-		v = json_number_value(at->json) == 1   ? 1
-		    : json_number_value(at->json) == 0 ? 0
-						       : -1;
-	else
-		add(e, at, "bool_type", "Input should be a valid boolean", NULL);
+	else if (json_is_number(at->json) && (number == 0 || number == 1))
+		v = number == 1;
 	if (v >= 0)
 		*ret = v;
-	else if (text || json_is_number(at->json))
+	else if (text || json_is_integer(at->json))
 		add(e, at, "bool_parsing",
 		    "Input should be a valid boolean, unable to interpret input", NULL);
+	else
+		add(e, at, "bool_type", "Input should be a valid boolean", NULL);
 }
 
 static void check_int(const struct place *at, unsigned flags, int64_t *ret, struct json_errors *e)
@@ -511,10 +510,6 @@ void json_check_body(const struct json_t *v, const struct json_field *fields, vo
 {
 	struct place at = { .root = "body", .index = -1, .json = v };
 
-	if (json_is_null(v)) {
-		add(e, &at, "missing", "Field required", NULL);
-		return;
-	}
 	if (!json_is_object(v)) {
 		add(e, &at, "model_attributes_type",
 		    "Input should be a valid dictionary or object to extract fields from", NULL);

@@ -238,7 +238,7 @@ TEST(mistakes_are_described_as_published)
 		const char *text, *want; /* beginning of what is said */
 	} cases[] = {
 		{ "[]", "{\"type\":\"model_attributes_type\",\"loc\":[\"body\"]," },
-		{ "null", "{\"type\":\"missing\",\"loc\":[\"body\"]," },
+		{ "null", "{\"type\":\"model_attributes_type\",\"loc\":[\"body\"]," },
 		{ "{\"name\":\".a\"}",
 		  "{\"type\":\"string_pattern_mismatch\",\"loc\":[\"body\",\"name\"],"
 		  "\"msg\":\"String should match pattern "
