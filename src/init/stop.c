@@ -14,7 +14,6 @@
 #include "base/time.h"
 #include "init/session.h"
 
-#define TERM_WAIT_MS 2000
 #define FREEZE_MS 300 /* a process in an uninterruptible wait freezes late */
 #define ROUND_MS 20
 #define FIRST_WAIT_MS 2

@@ -80,10 +80,17 @@ static __attribute__((noreturn)) void be_init(int fd, const char *work_dir, int 
 				 .run_gid = 1000,
 				 .run_filter = true,
 				 .work_dir = work_dir };
+	struct rlimit files;
 
 	memset(p.nonce, 0x5a, sizeof(p.nonce));
 	set_mounts();
 	set_identity();
+	/* What a run must not inherit: a mask, a low limit of ours, a descriptor. */
+	(void)umask(077);
+	must(getrlimit(RLIMIT_NOFILE, &files) == 0, "getrlimit");
+	files.rlim_cur = 256;
+	must(setrlimit(RLIMIT_NOFILE, &files) == 0, "setrlimit");
+	must(fcntl(0, F_DUPFD, 50) >= 0, "dup");
 	(void)signal(SIGCHLD, SIG_IGN); /* as the zygote leaves it */
 	init_main(&p);
 }
