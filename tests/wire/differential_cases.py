@@ -165,6 +165,7 @@ def opening():
 
 
 def queries():
+    yield Case("usage-first", "GET", "/sessions?usage=true")
     for v in QUERY_BOOLS:
         yield Case(f"usage/{v}", "GET", f"{S}?usage={v}")
         yield Case(f"usage-list/{v}", "GET", f"/sessions?usage={v}")
@@ -249,7 +250,7 @@ def raw():
         "chunked": f"POST /sessions HTTP/1.1\r\nHost: x\r\n{head}Content-Type: application/json\r\n"
                    "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"ses\r\n12\r\nsion_id\":\"a\"}     \r\n0\r\n\r\n",
         "two-tokens": f"GET {S} HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: bad\r\n{head}\r\n",
-        "lower-case": f"GET {S} HTTP/1.1\r\nhost: x\r\n{head.replace("X-S", "x-s")}\r\n",
+        "lower-case": f"GET {S} HTTP/1.1\r\nhost: x\r\n{head.replace('X-S', 'x-s')}\r\n",
         "bad-length": "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
     }
     for name, text in requests.items():

@@ -14,7 +14,7 @@ import time
 
 import uvicorn
 from pydantic_ai_backends.remote.server import SandboxdConfig, SandboxRuntime, create_app
-from pydantic_ai_backends.types import CommandOutcome
+from pydantic_ai_backends.types import CommandOutcome, SandboxUsage
 
 OUTPUT_MAX = 10 * 1024 * 1024
 SHOWN_MAX = 64 * 1024
@@ -38,6 +38,9 @@ class LocalSandbox:
     def is_alive(self):
         return self.alive
 
+    def resource_usage(self):
+        return SandboxUsage(memory_bytes=1, memory_limit_bytes=2, cpu_percent=0.5, pids=1)
+
     def touch(self):
         self.last_activity = time.time()
 
@@ -57,6 +60,7 @@ class LocalSandbox:
         return out, reading
 
     async def run_command(self, argv, *, run_id, env=None, timeout=None, output_limit=None):
+        argv = [a.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for a in argv]
         failed = refused_by_kernel(argv, env or {})
         if failed:
             return failed
