@@ -261,7 +261,7 @@ int main(int argc, char **argv)
 	struct arguments a = { .fd = -EBADF, .peer_uid = (uid_t)-1 };
 	struct garret_error err = { 0 };
 	struct engine e;
-	int status = 1;
+	int status = 1, level;
 
 	if (argc == 2 && !strcmp(argv[1], "zygote"))
 		return zygote_main(init_main, init_base_env);

@@ -19,6 +19,7 @@
 #include "engine/session.h"
 
 #define RETRY_MS 500
+#define REFILL_MS 25
 #define HELPER_MS 5000   /* a helper is preparing, or waits for its order */
 #define STRAYS_MS 1000   /* then what is still in the groups is killed by number */
 #define GIVE_UP_MS 15000 /* a process in D state: its ids stay taken until a restart */
@@ -147,6 +148,7 @@ static void prepared(struct slot *s, const struct slot_note *n, int fd)
 		s->net_fd = fd;
 		e->slot_err.code = GARRET_OK;
 		session_slot_ready(e);
+		slots_fill(e);
 		return;
 	}
 	fd_close(fd);
@@ -259,13 +261,33 @@ static void on_retry(struct loop_timer *t)
 	loop_later_add(e->loop, &e->fill, fill, e);
 }
 
-/* After a failure with a pause, or an engine that can prepare nothing would do only that. */
+static bool any_waiting(const struct engine *e)
+{
+	struct slot *s;
+
+	list_foreach (s, &e->slots, link)
+		if (s->state == SLOT_WAITING)
+			return true;
+	return false;
+}
+
+/*
+ * After a failure with a pause, or an engine that can prepare nothing would do only
+ * that.  And not just when a session begins, if there are others in stock: entering a
+ * group holds the lock of all groups for milliseconds, and the new session's init
+ * needs it for its first runs.
+ */
 void slots_fill(struct engine *e)
 {
+	bool failed = e->slot_err.code != GARRET_OK, urgent;
+
 	if (e->ending || !e->zygote_ready)
 		return;
-	if (e->slot_err.code == GARRET_OK)
+	urgent = session_queue(e) || !any_waiting(e);
+	if (urgent && !failed)
 		loop_later_add(e->loop, &e->fill, fill, e);
+	else if (!failed)
+		loop_timer_set(e->loop, &e->retry, now_ms() + REFILL_MS, on_retry, e);
 	else if (!e->retry.index)
 		loop_timer_set(e->loop, &e->retry, now_ms() + RETRY_MS, on_retry, e);
 }

@@ -1,0 +1,612 @@
+"""The engine on this host, as root: what a session is, what it leaves, what it refuses."""
+
+import glob
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import garretproto as g  # noqa: E402
+
+MiB = 1 << 20
+
+
+def wait_until(what, seconds=10):
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def processes():
+    """(pid, start time, name) of what belongs to an engine."""
+    found = set()
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path) as f:
+                line = f.read()
+        except OSError:
+            continue
+        name = line[line.index("(") + 1:line.rindex(")")]
+        fields = line[line.rindex(")") + 2:].split()
+        if name.startswith("garret") and fields[0] != "Z":
+            found.add((int(line.split()[0]), fields[19], name))
+    return found
+
+
+def host_state():
+    with open("/proc/self/mountinfo") as f:
+        mounts = sorted(line.split(" ", 5)[4] for line in f)
+    groups = sorted(glob.glob("/sys/fs/cgroup/*/garret/**", recursive=True) +
+                    glob.glob("/sys/fs/cgroup/garret/**", recursive=True))
+    nets = set()
+    for path in glob.glob("/proc/[0-9]*/ns/net"):
+        try:
+            nets.add(os.readlink(path))
+        except OSError:
+            pass
+    return {"processes": processes(), "mounts": mounts, "groups": groups, "nets": nets}
+
+
+class EngineTest(unittest.TestCase):
+    config = ""
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="garret-engine-test-")
+        self.state = os.path.join(self.dir, "state")
+        self.config_file = os.path.join(self.dir, "engine.conf")
+        with open(self.config_file, "w") as f:
+            f.write(self.config)
+        self.log = open(os.path.join(self.dir, "log"), "w+")
+        self.engines = []
+        self.engine = self.start()
+
+    def start(self, **more):
+        engine = g.Engine(self.state, args=["--config", self.config_file], stderr=self.log, **more)
+        self.engines.append(engine)
+        return engine
+
+    def tearDown(self):
+        for engine in self.engines:
+            engine.sock.close()
+            try:
+                engine.process.wait(20)
+            except subprocess.TimeoutExpired:
+                engine.process.kill()
+                engine.process.wait()
+                self.fail("the engine didn't end")
+        self.log.close()
+        shutil.rmtree(self.dir)
+
+    def error(self, code, call, *args, **more):
+        with self.assertRaises(g.EngineError) as caught:
+            call(*args, **more)
+        self.assertEqual(caught.exception.code, code, caught.exception.message)
+        return caught.exception.message
+
+
+class Session(EngineTest):
+    def setUp(self):
+        super().setUp()
+        self.session = self.engine.open("s")
+
+    def sh(self, command, code=0, **more):
+        result = self.session.sh(command, **more)
+        if code is not None:
+            self.assertEqual(result.code, code, result)
+        return result.stdout.decode(errors="replace")
+
+    def test_identity(self):
+        self.assertEqual(self.sh("id -u; id -g; id -G; id -un; whoami").split(),
+                         ["1000", "1000", "1000", "agent", "agent"])
+        self.assertEqual(self.sh("hostname; pwd; echo $HOME; cd; pwd").split(),
+                         ["garret", "/workspace", "/home/agent", "/home/agent"])
+        self.assertEqual(set(re.findall(r"Cap\w+:\s+(\w+)", self.sh("cat /proc/self/status"))), {"0" * 16})
+        self.assertIn("NoNewPrivs:\t1", self.sh("cat /proc/self/status"))
+
+    def test_tools_work(self):
+        self.sh("echo 'int main(void){return 7;}' > a.c && gcc a.c -o a && ./a", code=7)
+        self.assertEqual(self.sh("python3 -c 'import ssl, sqlite3, multiprocessing as m; "
+                                 "print(m.Pool(2).map(abs, [-1, -2]))'").strip(), "[1, 2]")
+        self.sh("git init -q r && cd r && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m x "
+                "&& git log --oneline | grep -q x")
+        self.assertEqual(self.sh("echo a b | awk '{print $2}'; printf x | base64; "
+                                 "printf 1234 > f; cp f f2; dd if=f2 bs=2 count=1 2>/dev/null; echo; "
+                                 "find . -name 'f*' -type f | sort | tr '\\n' ' '").split(),
+                         ["b", "eA==", "12", "./f", "./f2"])
+        for program in ("node", "java", "perl", "gdb", "strace"):
+            if shutil.which(program, path="/usr/local/bin:/usr/bin:/bin"):
+                flag = "-version" if program == "java" else "--version"
+                self.sh(f"{program} {flag}")
+        if shutil.which("strace"):
+            self.sh("strace -f -o t true && grep -q execve t")
+        self.sh("echo > /dev/null; head -c 4 /dev/urandom | wc -c; test -w /dev/shm; test -w /var/tmp; test -w /tmp")
+        self.sh("script -qec 'tty' /dev/null | grep -q /dev/pts/ || ! command -v script")
+
+    def test_loopback_only(self):
+        self.assertEqual(self.sh("ls /sys 2>/dev/null; awk 'NR > 2 {print $1}' /proc/net/dev").split(), ["lo:"])
+        self.sh("python3 -c \"import socket as s; a=s.socket(); a.bind(('127.0.0.1', 0)); a.listen(); "
+                "s.create_connection(a.getsockname())\"")
+        self.assertIn("unreachable", self.sh("python3 -c \"import socket as s; s.create_connection(('1.1.1.1', 53), 2)\" "
+                                             "2>&1", code=None).lower())
+
+    def test_nothing_of_the_host(self):
+        self.assertEqual(self.sh("ls /opt /mnt /srv").split(), ["/mnt:", "/opt:", "/srv:"])
+        self.sh("ls /root", code=2)
+        self.assertEqual(self.sh("ls /etc/shadow /etc/ssh 2>/dev/null", code=None), "")
+        self.assertEqual(int(self.sh("ls -d /proc/[0-9]* | wc -l")), 1 + 3)  # init, sh, ls, wc
+        self.assertEqual(self.sh("ls -l /proc/self/fd | grep -c '\\->'").strip(), "4")  # and ls's own
+        for path in ("exe", "root", "fd", "mem", "environ", "ns/mnt"):
+            self.sh(f"cat /proc/1/{path} >/dev/null 2>&1 || ls /proc/1/{path}/", code=2)
+
+    def test_what_is_refused(self):
+        attempts = r"""
+import ctypes, os, errno, socket
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*a):
+    ctypes.set_errno(0)
+    r = libc.syscall(*a)
+    return "ok" if r >= 0 else errno.errorcode[ctypes.get_errno()]
+print("unshare", call(272, 0x10000000))
+print("clone3", call(435, 0, 0))
+print("openat2", call(437, -100, b"/", 0, 0))
+print("mount", call(165, b"x", b"/tmp", b"tmpfs", 0, 0))
+print("bpf", call(321, 0, 0, 0))
+print("keyctl", call(250, 0, -3, 0))
+print("io_uring", call(425, 1, 0))
+print("chroot", call(161, b"/tmp"))
+print("personality", call(135, 0x0040000))
+print("tiocsti", call(16, 0, 0x5412, b"x"))
+print("tiocsti_high", call(16, 0, 0x100005412, b"x"))
+print("vsock", call(41, 40, 1, 0), "alg", call(41, 38, 5, 0), "raw", call(41, 2, 3, 1))
+print("netlink_route", call(41, 16, 3, 0), "netfilter", call(41, 16, 3, 12))
+print("new_call", call(470, 0))
+open("f", "w").close()
+print("suid", call(90, b"f", 0o4755), call(268, -100, b"f", 0o4755), call(452, -100, b"f", 0o4755, 0))
+print("suid_open", call(257, -100, b"g", os.O_CREAT | os.O_WRONLY, 0o4755), call(85, b"h", 0o4755))
+print("suid_mknod", call(133, b"n", 0o104755, 0), "dev", call(133, b"d", 0o20666, 0), call(133, b"d", 0o60666, 0x800))
+print("fifo", call(133, b"p", 0o10666, 0), "sgid", call(90, b"f", 0o2755))
+print("prlimit1", call(302, 1, 7, ctypes.byref((ctypes.c_ulong * 2)(1, 1)), 0))
+print("ptrace1", call(101, 16, 1, 0, 0))
+print("handle", call(304, -100, b"x" * 16, 0))
+print("dumpable", os.access("/proc/1/mem", os.R_OK))
+"""
+        with open(os.path.join(self.state, "workspaces/s/workspace/try.py"), "w") as f:
+            f.write(attempts)
+        out = dict((w := line.split())[0:1] + [w[1:]] for line in self.sh("python3 try.py").splitlines())
+        want = {
+            "unshare": ["EPERM"], "clone3": ["ENOSYS"], "openat2": ["ENOSYS"], "mount": ["EPERM"],
+            "bpf": ["EPERM"], "keyctl": ["EPERM"], "io_uring": ["EPERM"], "chroot": ["EPERM"],
+            "personality": ["EPERM"], "tiocsti": ["EPERM"], "tiocsti_high": ["EPERM"],
+            "vsock": ["EPERM", "alg", "EPERM", "raw", "EPERM"], "netlink_route": ["ok", "netfilter", "EPERM"],
+            "new_call": ["ENOSYS"], "suid": ["EPERM"] * 3, "suid_open": ["EPERM"] * 2,
+            "suid_mknod": ["EPERM", "dev", "EPERM", "EPERM"], "fifo": ["ok", "sgid", "ok"],
+            "prlimit1": ["EPERM"], "ptrace1": ["EPERM"], "handle": ["EPERM"], "dumpable": ["False"],
+        }
+        for name, result in want.items():
+            self.assertEqual(out[name], result, name)
+
+    def test_foreign_architecture_kills(self):
+        self.sh(r"""printf '#include <unistd.h>\nint main(void){int r;__asm__("int $0x80":"=a"(r):"a"(20));return 0;}' > x.c
+                    gcc x.c -o x && ./x""", code=128 + signal.SIGSYS)
+
+    def test_namespaces_are_used_up(self):
+        self.assertEqual(self.sh("cat /proc/sys/user/max_user_namespaces /proc/sys/user/max_mnt_namespaces").split(),
+                         ["0", "0"])
+
+    def test_masks(self):
+        for path in ("kcore", "keys", "kmsg", "timer_list", "sysrq-trigger"):
+            self.assertEqual(self.sh(f"test ! -e /proc/{path} || head -c 9 /proc/{path} | wc -c").strip() or "0", "0")
+        for path in ("sys/kernel/core_pattern", "sys/kernel/hostname", "sysrq-trigger", "sys/vm/overcommit_memory"):
+            self.sh(f"echo 1 > /proc/{path}", code=None)
+        self.assertNotEqual(socket.gethostname(), "1")
+        with open("/proc/sys/kernel/core_pattern") as f:
+            self.assertNotEqual(f.read().strip(), "1")
+
+    def test_files_on_disk(self):
+        owner = 0x6F000000 + 65536
+        self.sh("echo hi > f; mkdir d; ln -s / l; echo x > ~/h; echo y > /var/tmp/v")
+        base = os.path.join(self.state, "workspaces/s/workspace")
+        for name in ("f", "d", "l"):
+            st = os.lstat(os.path.join(base, name))
+            self.assertEqual((st.st_uid, st.st_gid), (owner, owner))
+        for root, dirs, files in os.walk(os.path.join(self.state, "sessions")):
+            for name in files:
+                self.assertEqual(os.lstat(os.path.join(root, name)).st_uid, owner)
+        self.assertEqual(stat.S_IMODE(os.stat(os.path.join(self.state, "workspaces/s")).st_mode), 0o700)
+
+    def test_workspace_stays_and_home_goes(self):
+        self.sh("echo kept > f; echo gone > ~/f")
+        self.session.close()
+        self.session = self.engine.open("s")
+        self.assertEqual(self.sh("cat f; ls -A ~").split(), ["kept"])
+        self.session.close(purge=True)
+        self.assertFalse(os.path.exists(os.path.join(self.state, "workspaces/s")))
+        self.session = self.engine.open("s")
+        self.assertEqual(self.sh("ls -A"), "")
+
+    def test_read_only_parts(self):
+        for path in ("/x", "/etc/x", "/usr/x", "/dev/x", "/proc/x", "/run/x", "/home/x", "/var/x"):
+            self.sh(f"echo > {path} 2>/dev/null", code=2 if False else None)
+            self.sh(f"test -e {path}", code=1)
+
+    def test_one_session_per_name(self):
+        self.error("CONFLICT", self.engine.open, "s")
+        other = self.engine.open("s2")
+        self.assertNotEqual(other.pid_namespace, self.session.pid_namespace)
+        with open(f"/proc/{other.pid}/uid_map") as a, open(f"/proc/{self.session.pid}/uid_map") as b:
+            self.assertNotEqual(a.read(), b.read())
+
+    def test_init_looks_as_told(self):
+        with open(f"/proc/{self.session.pid}/status") as f:
+            status = f.read()
+        self.assertIn("CapPrm:\t00000000000000e0", status)
+        self.assertIn("CapBnd:\t0000000000000000", status)
+        self.assertIn("Seccomp:\t2", status)
+        self.assertRegex(status, r"NSpid:\t\d+\t1\n")
+        self.assertEqual(os.stat(f"/proc/{self.session.pid}/ns/pid").st_ino, self.session.pid_namespace)
+        links = {os.readlink(p) for p in glob.glob(f"/proc/{self.session.pid}/fd/*")}
+        for link in links:
+            self.assertRegex(link, r"^(/dev/null|socket:.*|anon_inode:.*|pipe:.*|/.*memory\.oom_control|/garret/.*|.*/garret/.*|/r\d+|/[0-9a-f/]+(/.*)?)$")
+
+    def test_owner_closes(self):
+        self.session.sock.close()
+        self.assertEqual(self.engine.wait_died(self.session.handle), "closed")
+        self.assertFalse(os.path.exists(f"/proc/{self.session.pid}"))
+
+    def test_killed_init(self):
+        os.kill(self.session.pid, signal.SIGKILL)
+        self.assertEqual(self.engine.wait_died(self.session.handle), "exit")
+        self.error("NOT_FOUND", self.engine.usage, self.session.handle)
+
+
+class Limits(EngineTest):
+    def test_memory(self):
+        s = self.engine.open("m", memory=64 * MiB)
+        self.assertEqual(self.engine.usage(s.handle)["memory_limit"], 64 * MiB)
+        r = s.run(["python3", "-c", "a = bytearray(200 << 20)"])
+        self.assertEqual(r.code, 128 + 9)
+        self.assertGreater(self.engine.usage(s.handle)["oom_kills"], 0)
+        self.assertEqual(s.sh("echo alive").stdout, b"alive\n")
+
+    def test_pids(self):
+        s = self.engine.open("p", pids=20)
+        r = s.sh("for i in $(seq 60); do sleep 20 & done; wait", timeout=5)
+        self.assertIn(b"fork", (r.stdout + r.stderr).lower())
+        s.close()
+
+    def test_cpu(self):
+        s = self.engine.open("c", cpu_millis=200)
+        begin = self.engine.usage(s.handle)["cpu_us"]
+        s.sh("timeout 1 sh -c 'while :; do :; done'")
+        used = self.engine.usage(s.handle)["cpu_us"] - begin
+        self.assertLess(used, 500000)
+
+    def test_tmpfs(self):
+        s = self.engine.open("t", tmpfs=4 * MiB)
+        r = s.sh("dd if=/dev/zero of=/tmp/f bs=1M count=8 2>/dev/null; stat -c %s /tmp/f")
+        self.assertEqual(int(r.stdout), 4 * MiB)
+
+    def test_bounds(self):
+        for field, value in (("memory", 1), ("memory", 1 << 62), ("memory_swap", 1), ("cpu_millis", 1),
+                             ("cpu_millis", 1 << 31), ("cpu_shares", 1), ("pids", 1 << 31), ("tmpfs", 1),
+                             ("tmpfs", 1 << 62)):
+            self.error("INVALID", self.engine.open, "b", **{field: value})
+
+
+class Volumes(EngineTest):
+    def setUp(self):
+        super().setUp()
+        self.volume = os.path.join(self.dir, "volume")
+        os.mkdir(self.volume)
+        os.chown(self.volume, 4321, 4322)
+        with open(os.path.join(self.volume, "theirs"), "w") as f:
+            f.write("theirs")
+        os.chown(os.path.join(self.volume, "theirs"), 4321, 4322)
+
+    def test_owner_is_kept(self):
+        s = self.engine.open("v", volumes=[(self.volume, "/data", False)])
+        r = s.sh("stat -c %U /data /data/theirs; echo new > /data/new; mkdir /data/d; pwd")
+        self.assertEqual(r.stdout.split(), [b"agent", b"agent", b"/workspace"], r)
+        for name in ("new", "d"):
+            st = os.stat(os.path.join(self.volume, name))
+            self.assertEqual((st.st_uid, st.st_gid), (4321, 4322))
+        self.assertEqual(s.sh("touch /x /data2 2>&1; ls -d /x").code, 2)
+        self.assertEqual(s.sh("echo t > /tmp/a && cat /etc/passwd | wc -l && ls /usr/bin | wc -l").code, 0)
+
+    def test_read_only(self):
+        s = self.engine.open("v", volumes=[(self.volume, "/data", True)])
+        self.assertEqual(s.sh("cat /data/theirs").stdout, b"theirs")
+        self.assertNotEqual(s.sh("echo > /data/new").code, 0)
+        self.assertFalse(os.path.exists(os.path.join(self.volume, "new")))
+
+    def test_as_work_directory(self):
+        s = self.engine.open("v", volumes=[(self.volume, "/workspace", False)])
+        self.assertEqual(s.sh("pwd; cat theirs").stdout, b"/workspace\ntheirs")
+        self.assertFalse(os.path.exists(os.path.join(self.state, "workspaces/v")))
+
+    def test_a_file(self):
+        s = self.engine.open("v", volumes=[(os.path.join(self.volume, "theirs"), "/workspace/sub/f", False)])
+        self.assertEqual(s.sh("cat sub/f; echo more >> sub/f").code, 0)
+        with open(os.path.join(self.volume, "theirs")) as f:
+            self.assertEqual(f.read(), "theirsmore\n")
+
+    def test_root_owned_refuses_set_id(self):
+        os.chown(self.volume, 0, 0)
+        s = self.engine.open("v", volumes=[(self.volume, "/data", False)])
+        self.assertEqual(s.sh("echo > /data/f; chmod 4755 /data/f || chmod 2755 /data/f || echo no").stdout, b"no\n")
+        self.assertEqual(os.stat(os.path.join(self.volume, "f")).st_uid, 0)
+
+    def test_other_work_directory(self):
+        s = self.engine.open("v", work_dir="/srv/project")
+        self.assertEqual(s.sh("pwd; touch f; ls").stdout, b"/srv/project\nf\n")
+        self.assertNotEqual(s.sh("touch /srv/x").code, 0)
+
+    def test_nested(self):
+        s = self.engine.open("v", work_dir="/home/agent/w", volumes=[(self.volume, "/home/agent/w/v/deep", True)])
+        self.assertEqual(s.sh("pwd; cat v/deep/theirs").stdout, b"/home/agent/w\ntheirs")
+
+    def test_planted_links(self):
+        s = self.engine.open("v")
+        s.sh("ln -s / link; ln -s /etc/passwd f; mkdir -p a; ln -s /usr a/b")
+        s.close()
+        for inside in ("/workspace/link", "/workspace/link/tmp/x", "/workspace/a/b/c"):
+            message = self.error("INVALID", lambda: None) if False else None
+            with self.assertRaises(g.EngineError) as caught:
+                self.engine.open("v", volumes=[(self.volume, inside, False)])
+            self.assertIn(inside, caught.exception.message, message)
+        with self.assertRaises(g.EngineError):
+            self.engine.open("v", volumes=[(os.path.join(self.volume, "theirs"), "/workspace/f", False)])
+        self.engine.open("v").close()
+
+    def test_workspace_that_is_a_link(self):
+        self.engine.open("w").close(purge=True)
+        os.makedirs(os.path.join(self.state, "workspaces/w"), 0o700)
+        os.symlink(self.volume, os.path.join(self.state, "workspaces/w/workspace"))
+        with self.assertRaises(g.EngineError):
+            self.engine.open("w")
+        os.symlink(self.volume, os.path.join(self.state, "workspaces/x"))
+        with self.assertRaises(g.EngineError):
+            self.engine.open("x")
+
+    def test_what_is_no_volume(self):
+        r, w = os.pipe()
+        null = os.open("/dev/null", os.O_RDONLY)
+        proc = os.open("/proc", os.O_RDONLY)
+        for fd in (r, null, proc, self.engine.sock.fileno()):
+            with self.assertRaises(g.EngineError):
+                self.engine.open("v", volumes=[(fd, "/data", False)])
+        for fd in (r, w, null, proc):
+            os.close(fd)
+
+    def test_places_that_are_closed(self):
+        for inside in ("/proc", "/proc/sys", "/dev", "/dev/shm", "/sys", "/", "/etc", "/usr/x", "/bin", "/tmp", "/var",
+                       "/home", "relative", "/a/../b", "/a//b", "/a/", "/a/.", "", "/x\ny"):
+            for more in ({"volumes": [(self.volume, inside, False)]}, {"work_dir": inside}):
+                with self.assertRaises(g.EngineError, msg=inside) as caught:
+                    self.engine.open("v", **more)
+                self.assertIn(caught.exception.code, ("INVALID", "DENIED"), inside)
+
+
+class OtherPeer(EngineTest):
+    """A peer that isn't root gets its own rights, not the owner's."""
+
+    def setUp(self):
+        super().setUp()
+        self.dirs = {}
+        for name, uid, mode in (("own", 4321, 0o700), ("closed", 99, 0o700), ("shared", 99, 0o777),
+                                ("readable", 99, 0o755)):
+            self.dirs[name] = os.path.join(self.dir, name)
+            os.mkdir(self.dirs[name])
+            os.chmod(self.dirs[name], mode)
+            os.chown(self.dirs[name], uid, uid)
+        with open(os.path.join(self.dirs["shared"], "secret"), "w") as f:
+            os.fchmod(f.fileno(), 0o600)
+            os.fchown(f.fileno(), 99, 99)
+        self.engine.stop()
+        self.engine = self.start(peer_uid=4321)
+
+    def test_volumes(self):
+        s = self.engine.open("v", volumes=[(self.dirs["own"], "/own", False), (self.dirs["shared"], "/shared", False),
+                                           (self.dirs["readable"], "/readable", True)])
+        self.assertEqual(s.sh("touch /own/f /shared/f && ls /readable && ! cat /shared/secret").code, 0)
+        self.assertEqual(os.stat(os.path.join(self.dirs["own"], "f")).st_uid, 4321)
+        s.close()
+        self.error("DENIED", self.engine.open, "v", volumes=[(self.dirs["closed"], "/x", True)])
+        self.error("DENIED", self.engine.open, "v", volumes=[(self.dirs["readable"], "/x", False)])
+
+
+class Hostile(EngineTest):
+    def test_requests(self):
+        bad = [
+            ("INVALID", {"name": ""}), ("INVALID", {"name": "../x"}), ("INVALID", {"name": "a/b"}),
+            ("INVALID", {"name": ".x"}), ("NOT_FOUND", {"runtime": "python:3"}), ("INVALID", {"hostname": "a b"}),
+            ("INVALID", {"hostname": "-a"}), ("DENIED", {"network": g.HOST}), ("UNSUPPORTED", {"network": g.BRIDGE}),
+            ("INVALID", {"network": 7}), ("INVALID", {"flags": 0x80}), ("INVALID", {"flags": 0}),
+        ]
+        for code, fields in bad:
+            self.error(code, self.engine.open, **{"name": "x", **fields})
+        self.error("NOT_FOUND", self.engine.usage, 12345)
+        self.error("NOT_FOUND", self.engine.call, g.CLOSE, struct.pack("<QB", 1, 0))
+        self.error("INVALID", self.engine.call, g.CLOSE, b"")
+        self.error("INVALID", self.engine.call, g.CLOSE, struct.pack("<QB", 1, 2))
+        self.error("UNSUPPORTED", self.engine.call, 99)
+        self.error("PROTOCOL", self.engine.call, g.HELLO, struct.pack("<HH", 1, 0))
+        self.engine.open("fine").close()
+
+    def test_before_hello(self):
+        self.engine.stop()
+        engine = self.start(hello=False)
+        self.error("PROTOCOL", engine.call, g.DOCTOR)
+        self.error("UNSUPPORTED", engine.call, g.HELLO, struct.pack("<HH", 99, 0))
+        engine.call(g.HELLO, struct.pack("<HH", 1, 0), want=g.HELLO_OK)
+
+    def test_fuzzed_opens(self):
+        rng = random.Random(7)
+        good = bytearray(g.open_body("fuzz"))
+        a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for _ in range(400):
+            body = bytearray(good)
+            for _ in range(rng.randint(1, 4)):
+                body[rng.randrange(len(body))] = rng.choice([0, 1, 255, rng.randrange(256)])
+            if rng.random() < 0.3:
+                body = body[:rng.randrange(len(body))]
+            elif rng.random() < 0.2:
+                body += os.urandom(rng.randint(1, 2000))
+            kind, answer = self.engine.answer(self.engine.send(g.OPEN, bytes(body), rng.choice([[], [b.fileno()]])))
+            if kind == g.OPENED:
+                self.engine.call(g.CLOSE, struct.pack("<QB", struct.unpack("<Q", answer[:8])[0], 1))
+            else:
+                self.assertEqual(kind, g.ERROR)
+        a.close()
+        b.close()
+        self.engine.open("fine").close()
+
+    def test_descriptors_are_not_kept(self):
+        def count():
+            return len(os.listdir(f"/proc/{self.engine.process.pid}/fd"))
+
+        self.engine.open("x").close()
+        time.sleep(0.5)
+        before = count()
+        r, w = os.pipe()
+        for _ in range(20):
+            self.engine.answer(self.engine.send(g.OPEN, b"x" * 100, [r] * 8))
+            self.engine.answer(self.engine.send(g.DOCTOR + 20, b"", [r]))
+            self.engine.answer(self.engine.send(g.OPEN, g.open_body("y"), [r, w]))
+        os.close(r)
+        os.close(w)
+        self.assertTrue(wait_until(lambda: count() <= before), (before, count()))
+
+    def test_false_header_ends_the_peer(self):
+        self.engine.sock.send(b"\1\0\0\0nonsense-nonsense")
+        self.assertEqual(self.engine.process.wait(10), 0)
+
+
+class Ends(EngineTest):
+    def test_nothing_is_left(self):
+        self.engine.stop()
+        before = host_state()
+        engine = self.start()
+        sessions = [engine.open(f"n{i}") for i in range(3)]
+        sessions[0].sh("setsid sleep 1000 & sleep 1000 & echo")
+        sessions[1].sh("mkdir -p d/$(seq -s/ 200); touch d/f")
+        sessions[2].close(purge=True)
+        engine.open("e", flags=g.CONNECTED | g.EPHEMERAL)
+        self.assertEqual(engine.stop(), 0)
+        after = host_state()
+        for what in before:
+            self.assertEqual(before[what], after[what], what)
+        self.assertEqual(os.listdir(os.path.join(self.state, "sessions")), [])
+        self.assertEqual(os.listdir(os.path.join(self.state, "trash")), [])
+        self.assertEqual(sorted(os.listdir(os.path.join(self.state, "workspaces"))), [".trash", "n0", "n1"])
+        self.assertEqual(os.listdir(os.path.join(self.state, "workspaces/.trash")), [])
+
+    def test_sigterm(self):
+        s = self.engine.open("t")
+        self.engine.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.engine.process.wait(20), 0)
+        self.assertFalse(os.path.exists(f"/proc/{s.pid}"))
+
+    def test_killed_engine_is_swept(self):
+        self.engine.stop()
+        before = host_state()
+        engine = self.start()
+        kept = engine.open("k")
+        kept.start(["sleep", "1000"])
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind("")
+        listener.listen()
+        body = engine.call(g.OPEN, g.open_body("l", flags=0), [listener.fileno()], want=g.OPENED)
+        pid = struct.unpack("<QI", body[:12])[1]
+        engine.process.kill()
+        engine.process.wait()
+        self.assertTrue(os.path.exists(f"/proc/{pid}"))  # a session outlives its engine
+        next_one = self.start()
+        self.assertTrue(wait_until(lambda: not os.path.exists(f"/proc/{pid}")))
+        next_one.open("k").close()
+        next_one.stop()
+        self.assertTrue(wait_until(lambda: host_state() == before), (before, host_state()))
+        self.assertEqual(os.listdir(os.path.join(self.state, "sessions")), [])
+
+    def test_one_engine_per_state(self):
+        second = g.Engine(self.state, args=["--config", self.config_file], hello=False, stderr=self.log)
+        self.assertEqual(second.process.wait(10), 1)
+        second.sock.close()
+
+    def test_dead_zygote_is_replaced(self):
+        self.engine.open("z1").close()
+        zygote = [p for p in processes() if p[2] == "garret-zygote"]
+        mine = [p[0] for p in zygote
+                if f"PPid:\t{self.engine.process.pid}\n" in open(f"/proc/{p[0]}/status").read()]
+        os.kill(mine[0], signal.SIGKILL)
+        time.sleep(0.2)
+        self.engine.open("z2").close()
+
+    def test_networks_are_used_again(self):
+        seen = set()
+        for i in range(12):
+            s = self.engine.open(f"r{i % 2}")
+            net = os.readlink(f"/proc/{s.pid}/ns/net")
+            seen.add(net)
+            s.close()
+            time.sleep(0.3)
+        self.assertLess(len(seen), 12)
+
+
+class HostNetwork(EngineTest):
+    config = "networks = none host\nmax_pids = 100\n# comment\n\npool_slots = 1\n"
+
+    def test_host_network(self):
+        self.assertEqual(self.engine.networks, 3)
+        self.assertEqual(self.engine.max_pids, 100)
+        s = self.engine.open("h", network=g.HOST)
+        self.assertEqual(os.readlink(f"/proc/{s.pid}/ns/net"), os.readlink("/proc/self/ns/net"))
+
+    def test_doctor(self):
+        rows = {name: (level, text) for level, name, text in self.engine.doctor()}
+        for name in ("kernel", "cgroup", "limit memory", "id-mapped mounts", "seccomp", "network none", "ids",
+                     "runtime host", "open files"):
+            self.assertIn(name, rows)
+        self.assertEqual(rows["network host"][0], 0)
+
+
+class Configuration(unittest.TestCase):
+    def refused(self, text, words, mode=0o600):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "conf")
+            with open(path, "w") as f:
+                f.write(text)
+            os.chmod(path, mode)
+            a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            p = subprocess.run([os.environ["GARRET_ENGINE"], "--fd", str(b.fileno()), "--state", d + "/s",
+                                "--config", path], pass_fds=[b.fileno()], capture_output=True, text=True, timeout=10)
+            a.close()
+            b.close()
+            self.assertEqual(p.returncode, 1)
+            self.assertIn(words, p.stderr)
+
+    def test_refused(self):
+        self.refused("# fine\nmemory = 1\n", "line 2: unknown key memory")
+        self.refused("max_memory = much\n", "line 1")
+        self.refused("max_pids\n", "line 1")
+        self.refused("networks = bridge\n", "line 1")
+        self.refused("state_dir = relative\n", "line 1")
+        self.refused("id_start = 0\n", "id_start")
+        self.refused("", "nobody else can write", mode=0o622)
+
+
+if __name__ == "__main__":
+    unittest.main()
