@@ -164,7 +164,12 @@ static void on_drained(struct loop_timer *t)
 
 static void on_output_ended(struct pump *p)
 {
-	maybe_finish(p->ctx);
+	struct run *r = p->ctx;
+	int *end = p == &r->out ? &r->out_pipe[0] : &r->err_pipe[0];
+
+	/* When our reader went away, the command is to notice as it would without us. */
+	*end = fd_close(*end);
+	maybe_finish(r);
 }
 
 static void on_input_ended(struct pump *p)

@@ -56,6 +56,20 @@ struct box_run_end {
 	char spool[2][96];
 };
 
+/* A command with live streams; offsets count the bytes of a stream from its start. */
+struct box_stream_spec {
+	const char *const *argv, *const *env;
+	uint32_t timeout_ms; /* 0: none */
+	bool tty;	     /* a terminal inside; one stream (0) */
+	uint16_t rows, columns;
+};
+struct box_run_end;
+struct box_stream_events {
+	void (*out)(void *ctx, int stream /* 0, 1 */, const void *data, size_t n);
+	void (*taken)(void *ctx, uint64_t bytes); /* of stdin, in all */
+	void (*end)(void *ctx, struct box_run_end *end);
+};
+
 typedef void (*box_opened_fn)(void *ctx, struct box *box, const struct garret_error *err);
 typedef void (*box_done_fn)(void *ctx, const struct garret_error *err);
 typedef void (*box_usage_fn)(void *ctx, const struct box_usage *u, const struct garret_error *err);
@@ -79,6 +93,17 @@ struct provider_ops {
 			       void *ctx, struct garret_error *err);
 	/* TERM, then KILL after grace_ms.  end is called as usual. */
 	void (*stop)(struct box_run *run, uint32_t grace_ms);
+
+	/* The same with live streams; the events are borrowed. */
+	struct box_run *(*stream)(struct box *box, const struct box_stream_spec *spec,
+				  const struct box_stream_events *events, void *ctx,
+				  struct garret_error *err);
+	void (*input)(struct box_run *run, const void *data, size_t n); /* n 0: end of file */
+	void (*ack)(struct box_run *run, int stream, uint64_t offset);
+	void (*winch)(struct box_run *run, uint16_t rows, uint16_t columns);
+	void (*signal)(struct box_run *run, int signo);
+	/* Nobody listens any more: no event is delivered, the run is stopped. */
+	void (*leave)(struct box_run *run);
 
 	/* A spooled output: a descriptor for reading, or -1 with errno. */
 	int (*spool_open)(struct provider *p, const char *name);

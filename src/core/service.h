@@ -137,4 +137,38 @@ void service_run_leave(struct run_wait *w);
 void service_stop(struct service *s, const char *session_id, const char *run_id, plain_done done,
 		  void *ctx);
 
+/* ---- commands with live streams (ours; the published wire has none) ---- */
+
+struct stream_request {
+	const char *const *argv, *const *env; /* NULL-terminated */
+	double timeout_seconds;		      /* <= 0: none */
+	bool tty;			      /* a terminal inside; only stdout (0) speaks */
+	uint16_t rows, columns;
+};
+
+struct stream_end {
+	bool gone; /* the session ended under it */
+	bool timed_out;
+	int exit_code;
+};
+
+struct stream;
+struct stream_events {
+	/* At most 256 KiB of a stream come before it was acknowledged. */
+	void (*out)(void *ctx, int stream, const void *data, size_t n);
+	void (*taken)(void *ctx, uint64_t bytes);		/* of the input, in all */
+	void (*end)(void *ctx, const struct stream_end *end); /* the stream is freed */
+};
+
+/* NULL when it was refused (then *no says why, at once). */
+struct stream *service_stream(struct service *s, const char *session_id,
+			      const struct stream_request *req, const struct stream_events *events,
+			      void *ctx, struct refusal *no);
+void stream_input(struct stream *st, const void *data, size_t n); /* n 0: end of file */
+void stream_ack(struct stream *st, int stream, uint64_t offset);
+void stream_winch(struct stream *st, uint16_t rows, uint16_t columns);
+void stream_signal(struct stream *st, int signo); /* to the process group */
+/* The client went away: the command is stopped, no event comes, st is freed. */
+void stream_leave(struct stream *st);
+
 #endif

@@ -217,7 +217,7 @@ static int get_engine(struct daemon *d, uid_t uid, int *ret_fd, struct garret_er
 				   "making sessions needs root for now (rootless comes later): start garretd as root, "
 				   "it gives root up itself, or set GARRET_ENGINE to a running engine's socket");
 	if (d->config.workspace_root) {
-		args[2] = "--workspace-root";
+		args[2] = "--workspaces";
 		args[3] = d->config.workspace_root;
 	}
 	program = engine_program();

@@ -113,6 +113,10 @@ int state_load(struct state *s, bool want_token, struct garret_error *err)
 	bool made;
 	int rc;
 
+	if (dir < 0 && errno == EACCES)
+		return garret_fail(err, GARRET_DENIED,
+				   "GARRET_STATE_DIR: uid %u, which garretd runs as, can't enter %s: every directory above "
+				   "it needs the right to be searched (chmod o+x)", geteuid(), s->dir);
 	if (dir < 0)
 		return garret_fail_errno(err, "open %s", s->dir);
 	if (getrandom(s->key, sizeof(s->key), 0) != (ssize_t)sizeof(s->key) ||

@@ -61,7 +61,9 @@ struct box_run {
 	struct box *box;
 	uint8_t id[RUN_ID_BYTES];
 	struct strbuf head[2];
-	box_run_end_fn end;
+	box_run_end_fn end; /* NULL: nobody listens any more */
+	const struct box_stream_events *stream; /* NULL: captured */
+	uint64_t streamed[2];
 	void *ctx;
 };
 
@@ -80,7 +82,8 @@ static struct box_run *find_run(struct box *b, const uint8_t *id)
 static void end_run(struct box_run *r, struct box_run_end *end)
 {
 	list_remove(&r->link);
-	r->end(r->ctx, end);
+	if (r->end)
+		r->end(r->ctx, end);
 	strbuf_release(&end->head[0]);
 	strbuf_release(&end->head[1]);
 	strbuf_release(&r->head[0]);
@@ -145,6 +148,16 @@ static void on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offs
 	struct box_run *r = find_run(ctx, run);
 	struct strbuf *head = r ? &r->head[stream - 1] : NULL;
 
+	if (r && r->stream) {
+		if (offset != r->streamed[stream - 1])
+			return;
+		r->streamed[stream - 1] += n;
+		if (r->end)
+			r->stream->out(r->ctx, (int)stream - 1, data, n);
+		else
+			init_client_ack(r->box->init, run, stream, r->streamed[stream - 1]);
+		return;
+	}
 	/* Init keeps 64 KiB of a stream; more than that or out of order is its lie. */
 	if (head && offset == head->len && head->len + n <= INIT_HEAD_BYTES)
 		strbuf_add(head, data, n);
@@ -215,12 +228,21 @@ static void on_init_lost(void *ctx, const struct garret_error *err)
 	}
 }
 
+static void on_stdin_taken(void *ctx, const uint8_t *run, uint64_t bytes)
+{
+	struct box_run *r = find_run(ctx, run);
+
+	if (r && r->stream && r->end)
+		r->stream->taken(r->ctx, bytes);
+}
+
 static const struct init_events init_events = {
 	.ready = on_ready,
 	.lost = on_init_lost,
 	.out = on_out,
 	.spooled = on_spooled,
 	.exited = on_exited,
+	.stdin_taken = on_stdin_taken,
 };
 
 /* ---- opening ---- */
@@ -401,30 +423,87 @@ static void native_usage(struct box *b, box_usage_fn done, void *ctx)
 
 /* ---- runs ---- */
 
-static struct box_run *native_run(struct box *b, const struct box_run_spec *spec, box_run_end_fn end,
-				  void *ctx, struct garret_error *err)
+static struct box_run *start_run(struct box *b, const struct init_start *start, box_run_end_fn end,
+				 void *ctx, struct garret_error *err)
 {
-	struct init_start start = { .id = spec->id, .timeout_ms = spec->timeout_ms,
-				    .output_limit = spec->output_limit, .cwd = spec->cwd,
-				    .argv = spec->argv, .env = spec->env };
 	struct box_run *r;
 
 	if (!b->init) {
 		(void)garret_fail(err, GARRET_GONE, "the session has ended");
 		return NULL;
 	}
-	if (init_client_run(b->init, &start, err) < 0)
+	if (init_client_run(b->init, start, err) < 0)
 		return NULL;
 	r = xnew(struct box_run);
 	r->box = b;
-	memcpy(r->id, spec->id, RUN_ID_BYTES);
+	memcpy(r->id, start->id, RUN_ID_BYTES);
 	strbuf_init(&r->head[0]);
 	strbuf_init(&r->head[1]);
 	r->end = end;
 	r->ctx = ctx;
 	list_append(&b->runs, &r->link);
-	give_spools(b);
 	return r;
+}
+
+static struct box_run *native_run(struct box *b, const struct box_run_spec *spec, box_run_end_fn end,
+				  void *ctx, struct garret_error *err)
+{
+	struct init_start start = { .id = spec->id, .timeout_ms = spec->timeout_ms,
+				    .output_limit = spec->output_limit, .cwd = spec->cwd,
+				    .argv = spec->argv, .env = spec->env };
+	struct box_run *r = start_run(b, &start, end, ctx, err);
+
+	if (r)
+		give_spools(b);
+	return r;
+}
+
+static struct box_run *native_stream(struct box *b, const struct box_stream_spec *spec,
+				     const struct box_stream_events *events, void *ctx,
+				     struct garret_error *err)
+{
+	struct init_start start = { .timeout_ms = spec->timeout_ms, .argv = spec->argv, .env = spec->env,
+				    .flags = INIT_RUN_STREAM | INIT_RUN_STDIN |
+					     (spec->tty ? INIT_RUN_PTY : 0),
+				    .rows = spec->rows, .columns = spec->columns };
+	uint8_t id[RUN_ID_BYTES];
+	struct box_run *r;
+
+	if (getrandom(id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
+		(void)garret_fail_errno(err, "random bytes");
+		return NULL;
+	}
+	start.id = id;
+	r = start_run(b, &start, events->end, ctx, err);
+	if (r)
+		r->stream = events;
+	return r;
+}
+
+static void native_input(struct box_run *r, const void *data, size_t n)
+{
+	init_client_stdin(r->box->init, r->id, data, n);
+}
+
+static void native_ack(struct box_run *r, int stream, uint64_t offset)
+{
+	init_client_ack(r->box->init, r->id, (unsigned)stream + 1, offset);
+}
+
+static void native_winch(struct box_run *r, uint16_t rows, uint16_t columns)
+{
+	init_client_winch(r->box->init, r->id, rows, columns);
+}
+
+static void native_signal(struct box_run *r, int signo)
+{
+	init_client_signal(r->box->init, r->id, signo, true);
+}
+
+static void native_leave(struct box_run *r)
+{
+	r->end = NULL;
+	(void)init_client_stop(r->box->init, r->id, 2000);
 }
 
 static void native_stop(struct box_run *r, uint32_t grace_ms)
@@ -450,6 +529,12 @@ const struct provider_ops native_ops = {
 	.usage = native_usage,
 	.run = native_run,
 	.stop = native_stop,
+	.stream = native_stream,
+	.input = native_input,
+	.ack = native_ack,
+	.winch = native_winch,
+	.signal = native_signal,
+	.leave = native_leave,
 	.spool_open = native_spool_open,
 	.spool_remove = native_spool_remove,
 };

@@ -53,6 +53,7 @@ class Daemon:
         self.build = os.path.join(TOP, build or os.environ.get("GARRET_BUILD", "build"))
         self.own_state = state is None
         self.state = state or tempfile.mkdtemp(prefix="garret-wire-")
+        os.chmod(self.state, 0o755)  # garretd is not root when it goes there
         self.env = env
         self.token = env.get("SANDBOXD_TOKEN", TOKEN)
         self.process: subprocess.Popen | None = None
