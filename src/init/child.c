@@ -1,7 +1,6 @@
 /*
  * From clone3 to exec.  The order is fixed by what each step needs: the terminal
- * and the descriptors while they are still open, oom_score_adj while we may,
- * the working directory with the run's own rights, the filter last because it
+ * and the descriptors while they are still open, the working directory with the run's own rights, the filter last because it
  * stays.
  *
  * Everything the child has to say is written into its plan, which it shares
@@ -129,19 +128,6 @@ static void take_stdio(struct child_plan *p)
 	must(p, raw3(SYS_close_range, 4, ~0U, 0));
 }
 
-/* Runs die before anything else of the session does.  Refused where init is not dumpable. */
-static void raise_oom(struct child_plan *p)
-{
-	long fd = raw4(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
-
-	if (fd < 0) {
-		p->oom_refused = 1;
-		return;
-	}
-	(void)raw3(SYS_write, fd, "500", 3); /* fails only where it is higher already */
-	(void)raw1(SYS_close, fd);
-}
-
 static void set_limits(const struct child_plan *p)
 {
 	struct {
@@ -258,8 +244,6 @@ void child_main(void *arg)
 	if (p->terminal)
 		must(p, raw3(SYS_ioctl, p->stdio[0], TIOCSCTTY, 0));
 	take_stdio(p);
-	if (p->raise_oom)
-		raise_oom(p);
 	set_limits(p);
 	become(p);
 	enter(p);

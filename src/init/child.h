@@ -15,7 +15,6 @@ struct child_plan {
 	int ready_fd;  /* close-on-exec end of the pipe whose end of file says "memory is free" */
 	bool terminal; /* stdio[0] becomes the controlling terminal */
 	bool filter;
-	bool raise_oom;
 	uint32_t uid, gid;
 	uint64_t nofile_soft, nofile_hard;
 	const char *cwd;
@@ -27,7 +26,6 @@ struct child_plan {
 	volatile uint32_t born; /* it reached its first instruction */
 	volatile uint32_t step; /* enum init_step; 0 while nothing failed */
 	volatile uint32_t sys;
-	volatile uint32_t oom_refused;
 };
 
 /* struct clone_args of the kernel, up to cgroup (version 2). */

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -198,6 +199,7 @@ void init_main(const struct init_params *p)
 	s->listener.fd = -EBADF;
 	s->oom_fd = open_oom(p);
 	s->childless = true;
+	s->dumpable = prctl(PR_GET_DUMPABLE);
 	if (loop_new(&s->loop, NULL) < 0 || loop_signal(s->loop, SIGCHLD, on_child, s, NULL) < 0)
 		_exit(1);
 	if (p->listen_fd >= 0 &&

@@ -52,7 +52,8 @@ struct session {
 	struct list stacks; /* kept for the next start */
 	unsigned n_stacks;
 	struct rlimit files; /* as it was given to us: what runs get */
-	bool oom_refused;
+	bool oom_refused;    /* runs' oom_score_adj can't be set here */
+	int dumpable;        /* as whoever called us wants it */
 	int oom_fd;
 
 	struct loop_timer idle_timer;

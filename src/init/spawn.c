@@ -12,10 +12,13 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "base/auto.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "init/child.h"
 #include "init/env.h"
@@ -116,20 +119,50 @@ static void start_free(struct start *st)
 	free(st);
 }
 
+/*
+ * When memory runs out, runs go before init.  Not by the child itself: while it
+ * shares our memory the kernel would give us the same number.  Afterwards the
+ * file is the run's user's, so it is opened with that user's rights; the change
+ * of ids makes us dumpable where the host is configured so, hence the last call.
+ */
+static void raise_oom(struct session *s, int pid)
+{
+	char path[40] = "/proc/", digits[12];
+	size_t n = sizeof("/proc/") - 1, i = 0;
+	autoclose int fd = -EBADF;
+
+	if (s->oom_refused)
+		return;
+	for (int v = pid; v > 0; v /= 10)
+		digits[i++] = (char)('0' + v % 10);
+	while (i)
+		path[n++] = digits[--i];
+	memcpy(path + n, "/oom_score_adj", sizeof("/oom_score_adj"));
+	(void)setfsuid(s->p.run_uid);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	s->oom_refused = fd < 0 && errno == EACCES;
+	(void)setfsuid(geteuid());
+	if (prctl(PR_GET_DUMPABLE) != s->dumpable)
+		(void)prctl(PR_SET_DUMPABLE, s->dumpable);
+	if (fd >= 0)
+		(void)write_full(fd, "500", 3); /* refused only where it is higher already */
+}
+
 /* The child has executed its program, or has told why not and is about to exit. */
 static void start_over(struct start *st)
 {
 	struct run *r = st->run;
 	uint32_t step = st->plan.step, sys = st->plan.sys;
 
-	st->s->oom_refused = st->plan.oom_refused;
 	start_free(st);
 	if (!r)
 		return;
 	r->exit.step = (uint8_t)step;
 	r->exit.sys = sys;
-	if (!step)
-		run_started(r);
+	if (step)
+		return;
+	run_started(r);
+	raise_oom(r->s, r->pid);
 }
 
 static void on_ready(struct loop_io *io, uint32_t events)
@@ -215,7 +248,6 @@ static void fill_plan(struct start *st, int ready_fd, const int stdio[3])
 	st->plan.ready_fd = ready_fd;
 	st->plan.terminal = r->flags & INIT_RUN_PTY;
 	st->plan.filter = s->p.run_filter;
-	st->plan.raise_oom = !s->oom_refused;
 	st->plan.uid = s->p.run_uid;
 	st->plan.gid = s->p.run_gid;
 	st->plan.nofile_soft = s->files.rlim_cur;

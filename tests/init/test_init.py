@@ -117,6 +117,15 @@ def gives_a_run_its_user_limits_and_nothing_else(i):
 
 
 @test()
+def lets_runs_die_of_memory_before_init(i):
+    c = i.connect()
+    assert c.sh("sleep 0.05; cat /proc/self/oom_score_adj").out[1] == b"500\n"
+    own = open("/proc/%d/oom_score_adj" % i.pid).read()
+    assert own == open("/proc/self/oom_score_adj").read() != "500\n", own
+    assert os.stat("/proc/%d/mem" % i.pid).st_uid == 0, "init became dumpable"
+
+
+@test()
 def enters_the_working_directory(i):
     c = i.connect()
     os.mkdir(i.path("sub"))
