@@ -100,7 +100,8 @@ int check_open(const struct engine *e, const struct engine_open *o, struct garre
 	if (!name_valid(o->id))
 		return garret_fail(err, GARRET_INVALID, "the session id is no name");
 	if (strcmp(o->runtime, "host") != 0)
-		return garret_fail(err, GARRET_NOT_FOUND, "unknown runtime; this engine has: host");
+		return garret_fail(err, GARRET_INVALID,
+				   "unknown runtime \"%.64s\"; this engine has: host", o->runtime);
 	if (!hostname_valid(o->hostname))
 		return garret_fail(err, GARRET_INVALID, "the host name is none");
 	rc = check_mount_point("the work directory", o->work_dir, err);

@@ -23,6 +23,7 @@
 #include "engine/store.h"
 #include "engine/volume.h"
 
+#define STATUS_MS 200  /* for the zygote to report how init ended */
 #define START_MS 10000 /* for a slot and for the build together */
 
 enum session_state { QUEUED, BUILDING, RUNNING, KILLING, CLEANING };
@@ -47,7 +48,9 @@ struct session {
 	int pidfd, pid, status;
 	struct loop_io pid_io;
 	bool built, exited;
+	bool clean; /* nothing is left, its end is still to be told */
 	uint64_t oom_kills;
+	struct garret_error failure; /* why it never ran, when code is set */
 	struct loop_timer deadline;
 };
 
@@ -81,7 +84,9 @@ static void tell_end(struct session *s)
 {
 	uint8_t death = ENGINE_DEATH_EXIT;
 
-	if (s->peer && s->closing) {
+	if (s->peer && s->failure.code != GARRET_OK) {
+		serve_error(s->peer, s->request, &s->failure);
+	} else if (s->peer && s->closing) {
 		serve_done(s->peer, s->close_request);
 	} else if (s->peer && s->opened) {
 		if (s->exited && WIFSIGNALED(s->status) && s->oom_kills &&
@@ -91,6 +96,12 @@ static void tell_end(struct session *s)
 			death = ENGINE_DEATH_CLOSED;
 		serve_died(s->peer, s->handle, death);
 	}
+	session_free(s);
+}
+
+static void on_no_status(struct loop_timer *t)
+{
+	tell_end(t->ctx);
 }
 
 static void on_gone(void *ctx, bool clean)
@@ -103,8 +114,13 @@ static void on_gone(void *ctx, bool clean)
 		reaper_poke(s->engine);
 	}
 	log_info("session_closed", "session=%s clean=%d", s->id, clean);
-	tell_end(s);
-	session_free(s);
+	s->clean = true;
+	/* How init ended is known to its parent, the zygote, which may not have said it yet. */
+	if (s->peer && s->opened && !s->closing && !s->exited)
+		loop_timer_set(s->engine->loop, &s->deadline, now_ms() + STATUS_MS, on_no_status,
+			       s);
+	else
+		tell_end(s);
 }
 
 static void clean_up(struct session *s)
@@ -147,10 +163,9 @@ static void session_end(struct session *s)
 
 static void fail(struct session *s, const struct garret_error *err)
 {
+	/* Answered when nothing is left of it, so that the same name can be tried again. */
 	log_info("session_failed", "session=%s error=\"%s\"", s->id, err->msg);
-	if (s->peer)
-		serve_error(s->peer, s->request, err);
-	s->peer = NULL;
+	s->failure = *err;
 	session_end(s);
 }
 
@@ -371,10 +386,12 @@ void session_exited(struct engine *e, int pid, int status)
 	struct session *s;
 
 	list_foreach (s, &e->sessions, link) {
-		if (s->pid != pid)
+		if (s->pid != pid || s->exited)
 			continue;
 		s->exited = true;
 		s->status = status;
+		if (s->clean)
+			tell_end(s);
 	}
 }
 
@@ -411,7 +428,8 @@ static int take_mounts(struct session *s, const struct engine_open *o, struct ms
 		s->mounts[s->order->n_mounts - 1] = fd;
 	}
 	if (!has_mount(s, o->work_dir)) {
-		autoclose int dir = store_workspace(s->engine, o->id, &uid, &gid, err);
+		autoclose int dir = store_workspace(s->engine, o->id, o->flags & ENGINE_OPEN_ATTACH,
+						    &uid, &gid, err);
 
 		if (dir < 0)
 			return dir;

@@ -145,13 +145,30 @@ static int open_parent(struct engine *e, const char *id, struct garret_error *er
 	return take_fd(&fd);
 }
 
-int store_workspace(struct engine *e, const char *id, uint32_t *ret_uid, uint32_t *ret_gid,
-		    struct garret_error *err)
+/* Is there one?  Looked at before anything is made. */
+static int must_exist(struct engine *e, const char *id, struct garret_error *err)
+{
+	char path[ENGINE_ID_MAX + 16];
+	autoclose int fd = -EBADF;
+
+	(void)snprintf(path, sizeof(path), "%s/workspace", id);
+	fd = open_beneath(e->workspaces_fd, path, O_PATH | O_DIRECTORY, 0);
+	if (fd < 0 && errno == ENOENT)
+		return garret_fail(err, GARRET_NOT_FOUND, "there is no workspace %s", id);
+	return fd < 0 ? garret_fail_errno(err, "open workspace %s", id) : 0;
+}
+
+int store_workspace(struct engine *e, const char *id, bool attach, uint32_t *ret_uid,
+		    uint32_t *ret_gid, struct garret_error *err)
 {
 	const uint32_t owner = e->conf.id_start + SLOT_IDS - 1;
-	autoclose int parent = open_parent(e, id, err), fd = -EBADF;
+	autoclose int parent = -EBADF, fd = -EBADF;
 	struct stat st;
+	int rc = attach ? must_exist(e, id, err) : 0;
 
+	if (rc < 0)
+		return rc;
+	parent = open_parent(e, id, err);
 	if (parent < 0)
 		return garret_wrap(parent, err, "workspace %s", id);
 	if (mkdirat(parent, "workspace", 0755) == 0) {

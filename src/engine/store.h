@@ -20,10 +20,10 @@ void store_instance(const struct engine *e, char *ret /* 17 */);
 
 /*
  * The directory of workspace ID, made when it doesn't exist; its descriptor (O_PATH)
- * and owner.  One that belongs to root is refused: a session's files would be root's.
+ * and owner; attach: NOT_FOUND instead of making one.  One that belongs to root is refused: a session's files would be root's.
  */
-int store_workspace(struct engine *e, const char *id, uint32_t *ret_uid, uint32_t *ret_gid,
-		    struct garret_error *err);
+int store_workspace(struct engine *e, const char *id, bool attach, uint32_t *ret_uid,
+		    uint32_t *ret_gid, struct garret_error *err);
 /* Move it to the trash. */
 void store_drop_workspace(struct engine *e, const char *id);
 

@@ -30,6 +30,21 @@ static bool in_group(int sock, const struct credentials *peer, gid_t gid)
 	return false;
 }
 
+/*
+ * Only ids that the session maps can write: a directory of somebody else's, even one
+ * that everybody may write, is read-only from inside.  Said here rather than found out there.
+ */
+static int check_owner(const struct stat *st, int sock, const struct credentials *peer,
+		       const struct build_mount *m, struct garret_error *err)
+{
+	if (m->read_only || (st->st_uid == peer->uid && in_group(sock, peer, st->st_gid)))
+		return 0;
+	return garret_fail(
+		err, GARRET_DENIED,
+		"the volume %s belongs to %u:%u, not to the caller; it can be given read-only",
+		m->inside, (unsigned)st->st_uid, (unsigned)st->st_gid);
+}
+
 /* What the peer itself could do there, asked of the kernel as the peer. */
 static int check_access(int fd, const struct credentials *peer, const struct build_mount *m,
 			struct garret_error *err)
@@ -62,8 +77,10 @@ int volume_clone(int fd, int sock, const struct credentials *peer, struct build_
 	m->uid = st.st_uid;
 	m->gid = st.st_gid;
 	if (peer->uid != 0) {
-		int rc = check_access(fd, peer, m, err);
+		int rc = check_owner(&st, sock, peer, m, err);
 
+		if (rc == 0)
+			rc = check_access(fd, peer, m, err);
 		if (rc < 0)
 			return rc;
 		/* The owner's rights would be more than the peer has. */
