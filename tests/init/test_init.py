@@ -471,7 +471,7 @@ def streams_with_a_window(i):
 @test()
 def offers_a_terminal(i):
     c = i.connect()
-    rid = c.run(["sh", "-c", "tty; stty size; test -t 2 && echo yes; trap 'stty size' WINCH; until read line; do :; done; echo got $line; "
+    rid = c.run(["sh", "-c", "tty; stty size; trap 'stty size' WINCH; test -t 2 && echo yes; until read line; do :; done; echo got $line; "
                  "read line || echo eof; ps -o tty= -p $$"], flags=STREAM | PTY, size=(30, 100))
     r = c.results[rid]
     c.until(lambda: b"yes" in r.out[1])
