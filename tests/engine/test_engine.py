@@ -30,34 +30,41 @@ def wait_until(what, seconds=10):
     return True
 
 
-def processes():
-    """(pid, start time, name) of what belongs to an engine."""
-    found = set()
+def below(pid):
+    """The living descendants of a process: {(pid, start time, name)}."""
+    parents = {}
     for path in glob.glob("/proc/[0-9]*/stat"):
         try:
             with open(path) as f:
                 line = f.read()
         except OSError:
             continue
-        name = line[line.index("(") + 1:line.rindex(")")]
         fields = line[line.rindex(")") + 2:].split()
-        if name.startswith("garret") and fields[0] != "Z":
-            found.add((int(line.split()[0]), fields[19], name))
-    return found
+        if fields[0] != "Z":
+            name = line[line.index("(") + 1:line.rindex(")")]
+            parents[int(line.split()[0])] = (int(fields[1]), fields[19], name)
+    found = {pid}
+    while True:
+        more = {p for p, (parent, _, _) in parents.items() if parent in found} - found
+        if not more:
+            return {(p, *parents[p][1:]) for p in found - {pid} if p in parents}
+        found |= more
 
 
-def host_state():
+def host_state(group):
+    """What an engine with this cgroup_parent could leave behind."""
     with open("/proc/self/mountinfo") as f:
         mounts = sorted(line.split(" ", 5)[4] for line in f)
-    groups = sorted(glob.glob("/sys/fs/cgroup/*/garret/**", recursive=True) +
-                    glob.glob("/sys/fs/cgroup/garret/**", recursive=True))
-    nets = set()
-    for path in glob.glob("/proc/[0-9]*/ns/net"):
+    groups = glob.glob(f"/sys/fs/cgroup/*/{group}/**", recursive=True) + glob.glob(f"/sys/fs/cgroup/{group}/**")
+    members = set()
+    for path in glob.glob("/proc/[0-9]*/cgroup"):
         try:
-            nets.add(os.readlink(path))
+            with open(path) as f, open(path.replace("cgroup", "status")) as status:
+                if f":/{group}/" in f.read() and "State:\tZ" not in status.read():
+                    members.add(path)
         except OSError:
             pass
-    return {"processes": processes(), "mounts": mounts, "groups": groups, "nets": nets}
+    return {"mounts": mounts, "groups": groups, "members": members, "children": below(os.getpid())}
 
 
 class EngineTest(unittest.TestCase):
@@ -66,9 +73,10 @@ class EngineTest(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="garret-engine-test-")
         self.state = os.path.join(self.dir, "state")
+        self.group = f"garret-test-{os.getpid()}"
         self.config_file = os.path.join(self.dir, "engine.conf")
         with open(self.config_file, "w") as f:
-            f.write(self.config)
+            f.write(self.config + f"cgroup_parent = {self.group}\n")
         self.log = open(os.path.join(self.dir, "log"), "w+")
         self.engines = []
         self.engine = self.start()
@@ -124,7 +132,7 @@ class Session(EngineTest):
                 "&& git log --oneline | grep -q x")
         self.assertEqual(self.sh("echo a b | awk '{print $2}'; printf x | base64; "
                                  "printf 1234 > f; cp f f2; dd if=f2 bs=2 count=1 2>/dev/null; echo; "
-                                 "find . -name 'f*' -type f | sort | tr '\\n' ' '").split(),
+                                 "find . -maxdepth 1 -name 'f*' -type f | sort | tr '\\n' ' '").split(),
                          ["b", "eA==", "12", "./f", "./f2"])
         for program in ("node", "java", "perl", "gdb", "strace"):
             if shutil.which(program, path="/usr/local/bin:/usr/bin:/bin"):
@@ -239,7 +247,7 @@ print("dumpable", os.access("/proc/1/mem", os.R_OK))
 
     def test_read_only_parts(self):
         for path in ("/x", "/etc/x", "/usr/x", "/dev/x", "/proc/x", "/run/x", "/home/x", "/var/x"):
-            self.sh(f"echo > {path} 2>/dev/null", code=2 if False else None)
+            self.sh(f"echo > {path} 2>/dev/null", code=None)
             self.sh(f"test -e {path}", code=1)
 
     def test_one_session_per_name(self):
@@ -259,7 +267,7 @@ print("dumpable", os.access("/proc/1/mem", os.R_OK))
         self.assertEqual(os.stat(f"/proc/{self.session.pid}/ns/pid").st_ino, self.session.pid_namespace)
         links = {os.readlink(p) for p in glob.glob(f"/proc/{self.session.pid}/fd/*")}
         for link in links:
-            self.assertRegex(link, r"^(/dev/null|socket:.*|anon_inode:.*|pipe:.*|/.*memory\.oom_control|/garret/.*|.*/garret/.*|/r\d+|/[0-9a-f/]+(/.*)?)$")
+            self.assertRegex(link, r"^(/dev/null|socket:.*|anon_inode:.*|pipe:.*|.*/garret-test-.*)$")
 
     def test_owner_closes(self):
         self.session.sock.close()
@@ -363,10 +371,9 @@ class Volumes(EngineTest):
         s.sh("ln -s / link; ln -s /etc/passwd f; mkdir -p a; ln -s /usr a/b")
         s.close()
         for inside in ("/workspace/link", "/workspace/link/tmp/x", "/workspace/a/b/c"):
-            message = self.error("INVALID", lambda: None) if False else None
             with self.assertRaises(g.EngineError) as caught:
                 self.engine.open("v", volumes=[(self.volume, inside, False)])
-            self.assertIn(inside, caught.exception.message, message)
+            self.assertIn(inside, caught.exception.message)
         with self.assertRaises(g.EngineError):
             self.engine.open("v", volumes=[(os.path.join(self.volume, "theirs"), "/workspace/f", False)])
         self.engine.open("v").close()
@@ -419,20 +426,21 @@ class OtherPeer(EngineTest):
         self.engine = self.start(peer_uid=4321)
 
     def test_volumes(self):
-        s = self.engine.open("v", volumes=[(self.dirs["own"], "/own", False), (self.dirs["shared"], "/shared", False),
+        s = self.engine.open("v", volumes=[(self.dirs["own"], "/own", False), (self.dirs["shared"], "/shared", True),
                                            (self.dirs["readable"], "/readable", True)])
-        self.assertEqual(s.sh("touch /own/f /shared/f && ls /readable && ! cat /shared/secret").code, 0)
+        self.assertEqual(s.sh("touch /own/f && ls /readable /shared && ! cat /shared/secret").code, 0)
         self.assertEqual(os.stat(os.path.join(self.dirs["own"], "f")).st_uid, 4321)
         s.close()
         self.error("DENIED", self.engine.open, "v", volumes=[(self.dirs["closed"], "/x", True)])
         self.error("DENIED", self.engine.open, "v", volumes=[(self.dirs["readable"], "/x", False)])
+        self.error("DENIED", self.engine.open, "v", volumes=[(self.dirs["shared"], "/x", False)])
 
 
 class Hostile(EngineTest):
     def test_requests(self):
         bad = [
             ("INVALID", {"name": ""}), ("INVALID", {"name": "../x"}), ("INVALID", {"name": "a/b"}),
-            ("INVALID", {"name": ".x"}), ("NOT_FOUND", {"runtime": "python:3"}), ("INVALID", {"hostname": "a b"}),
+            ("INVALID", {"name": ".x"}), ("INVALID", {"runtime": "python:3"}), ("INVALID", {"hostname": "a b"}),
             ("INVALID", {"hostname": "-a"}), ("DENIED", {"network": g.HOST}), ("UNSUPPORTED", {"network": g.BRIDGE}),
             ("INVALID", {"network": 7}), ("INVALID", {"flags": 0x80}), ("INVALID", {"flags": 0}),
         ]
@@ -498,7 +506,7 @@ class Hostile(EngineTest):
 class Ends(EngineTest):
     def test_nothing_is_left(self):
         self.engine.stop()
-        before = host_state()
+        before = host_state(self.group)
         engine = self.start()
         sessions = [engine.open(f"n{i}") for i in range(3)]
         sessions[0].sh("setsid sleep 1000 & sleep 1000 & echo")
@@ -506,7 +514,7 @@ class Ends(EngineTest):
         sessions[2].close(purge=True)
         engine.open("e", flags=g.CONNECTED | g.EPHEMERAL)
         self.assertEqual(engine.stop(), 0)
-        after = host_state()
+        after = host_state(self.group)
         for what in before:
             self.assertEqual(before[what], after[what], what)
         self.assertEqual(os.listdir(os.path.join(self.state, "sessions")), [])
@@ -522,7 +530,7 @@ class Ends(EngineTest):
 
     def test_killed_engine_is_swept(self):
         self.engine.stop()
-        before = host_state()
+        before = host_state(self.group)
         engine = self.start()
         kept = engine.open("k")
         kept.start(["sleep", "1000"])
@@ -538,7 +546,7 @@ class Ends(EngineTest):
         self.assertTrue(wait_until(lambda: not os.path.exists(f"/proc/{pid}")))
         next_one.open("k").close()
         next_one.stop()
-        self.assertTrue(wait_until(lambda: host_state() == before), (before, host_state()))
+        self.assertTrue(wait_until(lambda: host_state(self.group) == before), (before, host_state(self.group)))
         self.assertEqual(os.listdir(os.path.join(self.state, "sessions")), [])
 
     def test_one_engine_per_state(self):
@@ -548,10 +556,13 @@ class Ends(EngineTest):
 
     def test_dead_zygote_is_replaced(self):
         self.engine.open("z1").close()
-        zygote = [p for p in processes() if p[2] == "garret-zygote"]
-        mine = [p[0] for p in zygote
-                if f"PPid:\t{self.engine.process.pid}\n" in open(f"/proc/{p[0]}/status").read()]
-        os.kill(mine[0], signal.SIGKILL)
+        pid = self.engine.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children") as f:
+            children = [int(p) for p in f.read().split()]
+        for child in children:
+            with open(f"/proc/{child}/comm") as f:
+                if f.read() == "garret-zygote\n":
+                    os.kill(child, signal.SIGKILL)
         time.sleep(0.2)
         self.engine.open("z2").close()
 
@@ -609,4 +620,7 @@ class Configuration(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    if os.geteuid() != 0:
+        print("needs root")
+        sys.exit(77)
+    unittest.main(warnings="ignore")
