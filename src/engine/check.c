@@ -17,7 +17,8 @@ static const char *const closed_trees[] = {
 static const char *const closed_places[] = { "/home", "/var",     "/run",
 					     "/tmp",  "/var/tmp", "/var/empty" };
 /* Where the template has a mount point, or a session's own file system to make one in. */
-static const char *const ready_trees[] = { "/workspace", "/tmp", "/home/agent", "/var/tmp" };
+static const char *const ready_trees[] = { "/workspace", "/tmp", "/home/agent", "/var/tmp",
+					   "/etc/hosts" };
 
 static bool below(const char *path, const char *tree)
 {

@@ -248,7 +248,7 @@ int doctor_start(struct engine *e, void (*fn)(void *ctx, const struct doctor_row
 
 		sigemptyset(&none);
 		(void)sigprocmask(SIG_SETMASK, &none, NULL);
-		fd_close(pair[0]);
+		engine_keep_fds((const int[]){ pair[1], e->sessions_fd, e->workspaces_fd }, 3);
 		(void)alarm(DOCTOR_MS / 1000);
 		doctor_main(e, pair[1]);
 	}

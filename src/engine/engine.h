@@ -61,4 +61,7 @@ void engine_end_all(struct engine *e, int status);
 /* Something was removed: when nothing is left of an ending engine, its loop ends. */
 void engine_check_end(struct engine *e);
 
+/* In a fork: close every descriptor above 2 but these. */
+void engine_keep_fds(const int *keep, unsigned n);
+
 #endif

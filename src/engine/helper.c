@@ -53,6 +53,20 @@ static int make_dir(int sessions, const char *slot, const char *name, mode_t mod
 	return 0;
 }
 
+/* Made empty ahead, so that only its content is written while somebody waits. */
+static int write_hosts(const struct helper *h, const char *text, int flags,
+		       struct garret_error *err)
+{
+	char path[64];
+	autoclose int fd = -EBADF;
+
+	(void)snprintf(path, sizeof(path), "%s/hosts", h->slot->name);
+	fd = openat(h->z->sessions_fd, path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, 0644);
+	if (fd < 0 || write_full(fd, text, strlen(text)) < 0)
+		return garret_fail_errno(err, "write the session's hosts file");
+	return 0;
+}
+
 static int prepare_dirs(const struct helper *h, struct garret_error *err)
 {
 	int sessions = h->z->sessions_fd, rc;
@@ -62,7 +76,7 @@ static int prepare_dirs(const struct helper *h, struct garret_error *err)
 		rc = make_dir(sessions, h->slot->name, "home", 0755, h->disk_owner, err);
 	if (rc == 0)
 		rc = make_dir(sessions, h->slot->name, "vartmp", 01777, h->disk_owner, err);
-	return rc;
+	return rc < 0 ? rc : write_hosts(h, "", O_CREAT | O_EXCL, err);
 }
 
 static int prepare_net(struct helper *h, struct garret_error *err)
@@ -169,6 +183,7 @@ static int open_cgroups(const struct helper *h, struct build *b, struct garret_e
 static int build(const struct helper *h, struct build *b, struct garret_error *err)
 {
 	int pidfd = -EBADF, rc = open_cgroups(h, b, err);
+	char hosts[256];
 	struct clone_args args = {
 		.flags = CLONE_PARENT | CLONE_PIDFD | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC |
 			 CLONE_NEWUTS | CLONE_NEWCGROUP,
@@ -176,6 +191,14 @@ static int build(const struct helper *h, struct build *b, struct garret_error *e
 	};
 	long pid;
 
+	if (rc < 0)
+		return rc;
+	/* Many programs look their own name up. */
+	(void)snprintf(
+		hosts, sizeof(hosts),
+		"127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+		b->order->hostname);
+	rc = write_hosts(h, hosts, 0, err);
 	if (rc < 0)
 		return rc;
 	if (b->order->flags & BUILD_HOST_NET && setns(h->z->host_net_fd, CLONE_NEWNET) < 0)

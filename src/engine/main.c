@@ -1,11 +1,13 @@
 /* garret-engine: builds isolated sessions for one peer, or for those that may connect. */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -179,6 +181,22 @@ void engine_check_end(struct engine *e)
 		loop_quit(e->loop, e->status);
 }
 
+void engine_keep_fds(const int *keep, unsigned n)
+{
+	for (int from = 3;;) {
+		int next = INT_MAX;
+
+		for (unsigned i = 0; i < n; i++)
+			if (keep[i] >= from)
+				next = MIN(next, keep[i]);
+		if (next > from)
+			(void)close_range((unsigned)from, (unsigned)next - 1, 0);
+		if (next == INT_MAX)
+			return;
+		from = next + 1;
+	}
+}
+
 static void on_signal(void *ctx, int signo)
 {
 	engine_end_all(ctx, 0);
@@ -236,6 +254,17 @@ static void engine_stop(struct engine *e)
 	conf_done(&e->conf);
 }
 
+/* A session costs two or three descriptors. */
+static void raise_nofile(void)
+{
+	struct rlimit l;
+
+	if (getrlimit(RLIMIT_NOFILE, &l) == 0) {
+		l.rlim_cur = l.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &l);
+	}
+}
+
 static void engine_init(struct engine *e)
 {
 	*e = (struct engine){ .state_fd = -EBADF,
@@ -282,6 +311,7 @@ int main(int argc, char **argv)
 	log_setup("garret-engine", level < 0 ? LOG_INFO : (enum log_level)level, false);
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	(void)signal(SIGPIPE, SIG_IGN);
+	raise_nofile();
 	engine_init(&e);
 	if (configure(&e.conf, &a, &err) == 0 && engine_start(&e, &a, &err) == 0)
 		status = loop_run(e.loop);

@@ -50,7 +50,8 @@ int mount_clone(int dirfd, const char *path, bool recursive, struct garret_error
 
 int mount_attr(int mount_fd, bool recursive, uint64_t set, int userns_fd, struct garret_error *err)
 {
-	struct mount_attr a = { .attr_set = set };
+	/* Private too: or what the host mounts there later would show in the session. */
+	struct mount_attr a = { .attr_set = set, .propagation = MS_PRIVATE };
 	unsigned flags = AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0);
 
 	if (userns_fd >= 0) {

@@ -24,7 +24,7 @@ int mount_new(const char *type, const struct mount_option *options, uint64_t att
 /* A detached copy of the mount that path (below dirfd; "" for dirfd itself) is on. */
 int mount_clone(int dirfd, const char *path, bool recursive, struct garret_error *err);
 
-/* Set attributes of a mount; userns_fd >= 0 gives it that user namespace as its idmap. */
+/* Set attributes of a mount and make it private; userns_fd >= 0: its idmap. */
 int mount_attr(int mount_fd, bool recursive, uint64_t set, int userns_fd, struct garret_error *err);
 
 /* Open what `path` (absolute) names below root, refusing every link. O_PATH. */

@@ -162,12 +162,10 @@ int reaper_start(struct engine *e, struct garret_error *err)
 	if (e->reaper_pid < 0)
 		return garret_fail_errno(err, "fork the reaper");
 	if (e->reaper_pid == 0) {
-		int keep[] = { theirs, e->trash_fd, e->workspaces_trash_fd };
-
 		/* The lock and the loop's descriptors must not live on in here. */
-		for (int fd = 3; fd < 1024; fd++)
-			if (fd != keep[0] && fd != keep[1] && fd != keep[2])
-				(void)close(fd);
+		const int keep[] = { theirs, e->trash_fd, e->workspaces_trash_fd };
+
+		engine_keep_fds(keep, ARRAY_SIZE(keep));
 		r.sock = theirs;
 		reaper_main(&r);
 	}

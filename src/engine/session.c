@@ -281,25 +281,32 @@ static struct build_mount *add_mount(struct session *s, const char *inside, int 
 	return m;
 }
 
-/* The directories that the slot's helper made. */
-static int add_slot_dirs(struct session *s, struct garret_error *err)
+/* What the slot's helper made. */
+static int add_slot_parts(struct session *s, struct garret_error *err)
 {
 	static const struct {
 		const char *name, *inside;
-	} dirs[] = { { "home", "/home/agent" }, { "vartmp", "/var/tmp" } };
+		bool file;
+	} parts[] = {
+		{ "home", "/home/agent", false },
+		{ "vartmp", "/var/tmp", false },
+		{ "hosts", "/etc/hosts", true },
+	};
 	const uint32_t owner = s->engine->conf.id_start + SLOT_IDS - 1;
 
-	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		struct build_mount *m;
 		char path[64];
 		int fd;
 
-		if (has_mount(s, dirs[i].inside))
+		if (has_mount(s, parts[i].inside))
 			continue;
-		(void)snprintf(path, sizeof(path), "%s/%s", s->slot->name, dirs[i].name);
+		(void)snprintf(path, sizeof(path), "%s/%s", s->slot->name, parts[i].name);
 		fd = mount_clone(s->engine->sessions_fd, path, false, err);
 		if (fd < 0)
 			return fd;
-		add_mount(s, dirs[i].inside, fd, owner, owner);
+		m = add_mount(s, parts[i].inside, fd, owner, owner);
+		m->file = m->read_only = parts[i].file;
 	}
 	return 0;
 }
@@ -331,7 +338,7 @@ static void start(struct session *s)
 	s->handle = s->slot->handle;
 	rc = cgroups_set(&s->engine->cg, s->slot->name, &s->limits, &err);
 	if (rc == 0)
-		rc = add_slot_dirs(s, &err);
+		rc = add_slot_parts(s, &err);
 	if (rc == 0)
 		rc = send_order(s, &err);
 	drop_order(s);

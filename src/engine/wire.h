@@ -25,8 +25,8 @@
 
 #define NAME_CAP 24 /* of a slot: a handle in hex */
 #define ETC_CAP 4096
-/* workspace, home, /var/tmp, and the volumes */
-#define MOUNTS_MAX (ENGINE_VOLUMES_MAX + 3)
+/* workspace, home, /var/tmp, /etc/hosts, and the volumes */
+#define MOUNTS_MAX (ENGINE_VOLUMES_MAX + 4)
 
 enum filter_kind { FILTER_NONE, FILTER_NO_SUID, FILTER_NO_SUID_SGID, FILTERS };
 
