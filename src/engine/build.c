@@ -1,11 +1,12 @@
 /*
  * The first process of a session, from its birth in new namespaces until it is
- * init.  It mounts as real root in namespaces that belong to the host, and only
+ * init.  Half of that is done ahead, before anybody wants it.  It mounts as real root in namespaces that belong to the host, and only
  * then enters the user namespace of the session: so the session owns none of
  * them, and nothing in it can mount, whatever it becomes.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,29 +111,13 @@ static int add_ptys(int root, uint32_t main_id, struct garret_error *err)
 		       err);
 }
 
-/* What came with the order: home, /var/tmp, the workspace, volumes. */
-static int add_ordered(const struct build *b, int root, struct garret_error *err)
-{
-	for (uint32_t i = 0; i < b->order->n_mounts; i++) {
-		const struct build_mount *m = &b->order->mounts[i];
-		autoclose int target =
-			mount_target_make(root, m->inside, m->file, b->base + MAIN_ID, err);
-		int rc = target < 0 ? target : mount_attach(b->mounts[i], target, err);
-
-		if (rc < 0)
-			return garret_wrap(rc, err, "%s", m->inside);
-	}
-	return 0;
-}
-
-static int build_mounts(const struct build *b, struct garret_error *err)
+/* Mounts that every session has alike. */
+static int prepare(const struct build *b, struct garret_error *err)
 {
 	const uint64_t shm_bytes = 64ull << 20; /* what Docker gives */
 	autoclose int root = -EBADF;
 	int rc = mount_private(err);
 
-	if (rc == 0 && b->order->flags & BUILD_OWN_ROOT)
-		rc = tree_own_root(err);
 	if (rc < 0)
 		return rc;
 	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -143,13 +128,69 @@ static int build_mounts(const struct build *b, struct garret_error *err)
 		rc = add_ptys(root, b->base + MAIN_ID, err);
 	if (rc == 0)
 		rc = add_tmpfs(root, "/dev/shm", shm_bytes, err);
+	(void)setsid();
+	(void)prctl(PR_SET_NAME, "garret-init");
+	return rc;
+}
+
+/* What came with the order: home, /var/tmp, the workspace, volumes. */
+static int add_ordered(const struct build *b, const struct build_order *o, const int *mounts,
+		       int root, struct garret_error *err)
+{
+	for (uint32_t i = 0; i < o->n_mounts; i++) {
+		const struct build_mount *m = &o->mounts[i];
+		autoclose int target =
+			mount_target_make(root, m->inside, m->file, b->base + MAIN_ID, err);
+		int rc = target < 0 ? target : mount_attach(mounts[i], target, err);
+
+		if (rc < 0)
+			return garret_wrap(rc, err, "%s", m->inside);
+	}
+	return 0;
+}
+
+static int build_mounts(const struct build *b, const struct build_order *o, const int *mounts,
+			struct garret_error *err)
+{
+	autoclose int root = -EBADF;
+	int rc = 0;
+
+	if (o->flags & BUILD_OWN_ROOT)
+		rc = tree_own_root(err);
+	if (rc < 0)
+		return rc;
+	root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return garret_fail_errno(err, "open the root");
+	rc = add_tmpfs(root, "/tmp", o->tmpfs_bytes, err);
 	if (rc == 0)
-		rc = add_tmpfs(root, "/tmp", b->order->tmpfs_bytes, err);
-	if (rc == 0)
-		rc = add_ordered(b, root, err);
-	if (rc == 0 && b->order->flags & BUILD_OWN_ROOT)
+		rc = add_ordered(b, o, mounts, root, err);
+	if (rc == 0 && o->flags & BUILD_OWN_ROOT)
 		rc = mount_attr(root, false, MOUNT_ATTR_RDONLY, -EBADF, err);
 	return rc;
+}
+
+static int build(const struct build *b, const struct build_order *o, const int *mounts,
+		 struct garret_error *err)
+{
+	size_t filter_bytes = b->z->setup.filter_bytes[o->filter];
+	int rc = build_mounts(b, o, mounts, err);
+
+	if (rc < 0)
+		return rc;
+	if (o->flags & BUILD_HOST_NET && setns(b->z->host_net_fd, CLONE_NEWNET) < 0)
+		return garret_fail_errno(err, "enter the host's network");
+	if (sethostname(o->hostname, strlen(o->hostname)) < 0)
+		return garret_fail_errno(err, "set the host name");
+	rc = identity_take(b->userns_fd, err);
+	if (rc < 0)
+		return rc;
+	if (filter_bytes && filter_load(b->z->filter[o->filter], filter_bytes) < 0)
+		return garret_fail_errno(err, "load the system call filter");
+	/* Last, because a change of user resets it: nothing inside may look into init. */
+	if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_GET_DUMPABLE) != 0)
+		return garret_fail_errno(err, "hide init");
+	return 0;
 }
 
 static void say(int sock, enum slot_note_type type, const struct garret_error *err)
@@ -180,35 +221,13 @@ static void keep_only(int **keep, int n)
 	(void)close_range((unsigned)next, ~0u, 0);
 }
 
-static int build(const struct build *b, struct garret_error *err)
-{
-	const struct build_order *o = b->order;
-	size_t filter_bytes = b->z->setup.filter_bytes[o->filter];
-	int rc = build_mounts(b, err);
+static void become_init(const struct build *b, const struct build_order *o, int init_fd)
+	__attribute__((noreturn));
 
-	if (rc < 0)
-		return rc;
-	if (sethostname(o->hostname, strlen(o->hostname)) < 0)
-		return garret_fail_errno(err, "set the host name");
-	(void)setsid();
-	(void)prctl(PR_SET_NAME, "garret-init");
-	rc = identity_take(b->userns_fd, err);
-	if (rc < 0)
-		return rc;
-	if (filter_bytes && filter_load(b->z->filter[o->filter], filter_bytes) < 0)
-		return garret_fail_errno(err, "load the system call filter");
-	/* Last, because a change of user resets it: nothing inside may look into init. */
-	if (prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_GET_DUMPABLE) != 0)
-		return garret_fail_errno(err, "hide init");
-	return 0;
-}
-
-void build_main(const struct build *b)
+static void become_init(const struct build *b, const struct build_order *o, int init_fd)
 {
-	const struct build_order *o = b->order;
 	bool connected = o->flags & BUILD_CONNECTED;
-	struct garret_error err = { 0 };
-	int init_fd = b->init_fd, cgroup_fd = b->cgroup_fd, memory_fd = b->memory_fd;
+	int cgroup_fd = b->cgroup_fd, memory_fd = b->memory_fd;
 	int *keep[] = { &init_fd, &cgroup_fd, &memory_fd };
 	struct init_params p = {
 		.run_uid = MAIN_ID,
@@ -218,11 +237,6 @@ void build_main(const struct build *b)
 		.env = b->z->env,
 	};
 
-	if (build(b, &err) < 0) {
-		say(b->note_fd, SLOT_FAILED, &err);
-		_exit(1);
-	}
-	say(b->note_fd, SLOT_BUILT, NULL);
 	keep_only(keep, 3);
 	memcpy(p.nonce, o->nonce, sizeof(p.nonce));
 	p.listen_fd = connected ? -EBADF : init_fd;
@@ -231,4 +245,25 @@ void build_main(const struct build *b)
 	p.v1_memory_fd = memory_fd;
 	b->z->init(&p);
 	_exit(1); /* init never returns */
+}
+
+void build_main(const struct build *b)
+{
+	static struct build_order order; /* 40 KiB; the helper has checked it */
+	struct garret_error err = { 0 };
+	struct msg_fds fds;
+
+	if (prepare(b, &err) < 0) {
+		say(b->order_fd, SLOT_FAILED, &err);
+		_exit(1);
+	}
+	say(b->order_fd, SLOT_READY, NULL);
+	if (msg_recv(b->order_fd, &order, sizeof(order), &fds, &err) <= 0)
+		_exit(0); /* not needed any more */
+	if (build(b, &order, fds.fd + 1, &err) < 0) {
+		say(b->note_fd, SLOT_FAILED, &err);
+		_exit(1);
+	}
+	say(b->note_fd, SLOT_BUILT, NULL);
+	become_init(b, &order, fds.fd[0]);
 }

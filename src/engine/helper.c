@@ -30,15 +30,6 @@ struct helper {
 	uint32_t disk_owner; /* W = G of what the engine makes */
 };
 
-static void say(int sock, enum slot_note_type type, int pid, int fd, const struct garret_error *err)
-{
-	struct slot_note n = { .type = type, .pid = pid };
-
-	if (err)
-		n.err = *err;
-	(void)msg_send(sock, &n, sizeof(n), &fd, fd >= 0, NULL);
-}
-
 static int make_dir(int sessions, const char *slot, const char *name, mode_t mode, uint32_t owner,
 		    struct garret_error *err)
 {
@@ -135,31 +126,6 @@ static int dress_mount(const struct helper *h, const struct build_mount *m, int 
 	return 0;
 }
 
-/* The order into b; false at the end of the engine. */
-static bool await_order(const struct helper *h, struct build_order *order, struct build *b,
-			struct garret_error *err, int *ret_rc)
-{
-	struct msg_fds fds;
-	ssize_t n = msg_recv(h->sock, order, sizeof(*order), &fds, err);
-
-	if (n <= 0)
-		return false;
-	*ret_rc = 0;
-	if ((size_t)n < BUILD_ORDER_BYTES(0) || order->n_mounts > MOUNTS_MAX ||
-	    (size_t)n != BUILD_ORDER_BYTES(order->n_mounts) || fds.n != order->n_mounts + 1 ||
-	    order->filter >= FILTERS) {
-		msg_fds_close(&fds);
-		*ret_rc = garret_fail(err, GARRET_PROTOCOL, "a build order that makes no sense");
-		return true;
-	}
-	b->init_fd = msg_fds_take(&fds);
-	for (uint32_t i = 0; i < order->n_mounts; i++)
-		b->mounts[i] = msg_fds_take(&fds);
-	for (uint32_t i = 0; *ret_rc == 0 && i < order->n_mounts; i++)
-		*ret_rc = dress_mount(h, &order->mounts[i], b->mounts[i], err);
-	return true;
-}
-
 /* Descriptors through which init moves its runs and sees what memory pressure killed. */
 static int open_cgroups(const struct helper *h, struct build *b, struct garret_error *err)
 {
@@ -180,60 +146,113 @@ static int open_cgroups(const struct helper *h, struct build *b, struct garret_e
 	return 0;
 }
 
-static int build(const struct helper *h, struct build *b, struct garret_error *err)
+/* Clone the session's first process and wait until it has prepared itself; its pid. */
+static int give_birth(const struct helper *h, int *ret_child, int *ret_pidfd,
+		      struct garret_error *err)
 {
-	int pidfd = -EBADF, rc = open_cgroups(h, b, err);
-	char hosts[256];
+	autoclose int ours = -EBADF, theirs = -EBADF;
+	int pidfd = -EBADF, pair[2], rc = msg_pair(pair, false, err);
+	struct build b = { .z = h->z, .base = h->slot->base, .userns_fd = h->userns_fd };
 	struct clone_args args = {
 		.flags = CLONE_PARENT | CLONE_PIDFD | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC |
 			 CLONE_NEWUTS | CLONE_NEWCGROUP,
 		.pidfd = (uint64_t)(uintptr_t)&pidfd,
 	};
+	struct slot_note note = { 0 };
 	long pid;
 
+	if (rc < 0)
+		return rc;
+	ours = pair[0];
+	theirs = pair[1];
+	b.note_fd = h->sock;
+	b.order_fd = theirs;
+	rc = open_cgroups(h, &b, err);
+	if (rc < 0)
+		return rc;
+	pid = syscall(SYS_clone3, &args, sizeof(args));
+	if (pid < 0)
+		return garret_fail_errno(err, "clone the session's first process");
+	if (pid == 0) {
+		(void)close(ours); /* or the end of the helper would not be seen */
+		build_main(&b);
+	}
+	fd_close(b.cgroup_fd);
+	fd_close(b.memory_fd);
+	theirs = fd_close(theirs);
+	if (msg_recv(ours, &note, sizeof(note), NULL, NULL) != sizeof(note)) {
+		rc = garret_fail(err, GARRET_INTERNAL, "the session's first process died");
+	} else if (note.type != SLOT_READY) {
+		*err = note.err;
+		rc = -(int)note.err.code;
+	}
+	if (rc < 0) {
+		fd_close(pidfd);
+		return rc;
+	}
+	*ret_child = take_fd(&ours);
+	*ret_pidfd = pidfd;
+	return (int)pid;
+}
+
+static int check_order(const struct build_order *o, size_t n, unsigned fds,
+		       struct garret_error *err)
+{
+	if (n < BUILD_ORDER_BYTES(0) || o->n_mounts > MOUNTS_MAX ||
+	    n != BUILD_ORDER_BYTES(o->n_mounts) || fds != o->n_mounts + 1 || o->filter >= FILTERS)
+		return garret_fail(err, GARRET_PROTOCOL, "a build order that makes no sense");
+	return 0;
+}
+
+/* Dress the mounts of the order and hand it on. */
+static int pass_order(const struct helper *h, int child, struct garret_error *err)
+{
+	static struct build_order order; /* 40 KiB */
+	struct msg_fds fds;
+	ssize_t n = msg_recv(h->sock, &order, sizeof(order), &fds, err);
+	char hosts[256];
+	int rc;
+
+	if (n <= 0)
+		return 0; /* the end of the engine, or of this slot */
+	rc = check_order(&order, (size_t)n, fds.n, err);
+	for (uint32_t i = 0; rc == 0 && i < order.n_mounts; i++)
+		rc = dress_mount(h, &order.mounts[i], fds.fd[i + 1], err);
 	if (rc < 0)
 		return rc;
 	/* Many programs look their own name up. */
 	(void)snprintf(
 		hosts, sizeof(hosts),
 		"127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n",
-		b->order->hostname);
+		order.hostname);
 	rc = write_hosts(h, hosts, 0, err);
-	if (rc < 0)
-		return rc;
-	if (b->order->flags & BUILD_HOST_NET && setns(h->z->host_net_fd, CLONE_NEWNET) < 0)
-		return garret_fail_errno(err, "enter the host's network");
-	pid = syscall(SYS_clone3, &args, sizeof(args));
-	if (pid < 0)
-		return garret_fail_errno(err, "clone the session's first process");
-	if (pid == 0)
-		build_main(b);
-	say(h->sock, SLOT_BORN, (int)pid, pidfd, NULL);
-	return 0;
+	if (rc == 0)
+		rc = msg_send(child, &order, (size_t)n, fds.fd, fds.n, err);
+	return garret_wrap(rc, err, "the order");
 }
 
 void helper_main(const struct zygote *z, const struct slot_order *slot, int sock, int net_fd)
 {
-	static struct build_order order; /* 40 KiB: not on the stack that sessions inherit */
 	struct helper h = { .z = z,
 			    .slot = slot,
 			    .sock = sock,
 			    .net_fd = net_fd,
 			    .disk_owner = z->setup.disk_id + SLOT_IDS - 1 };
-	struct garret_error err = { 0 };
-	struct build b = { .z = z, .order = &order, .base = slot->base, .note_fd = sock };
-	int rc = prepare(&h, &err);
+	struct slot_note note = { .type = SLOT_READY };
+	int child = -EBADF, pidfd = -EBADF, rc = prepare(&h, &note.err);
 
-	if (rc == 0) {
-		say(sock, SLOT_READY, 0, h.net_fd, NULL);
-		h.net_fd = fd_close(h.net_fd);
-		b.userns_fd = h.userns_fd;
-		if (!await_order(&h, &order, &b, &err, &rc))
-			_exit(0);
-	}
 	if (rc == 0)
-		rc = build(&h, &b, &err);
-	if (rc < 0)
-		say(sock, SLOT_FAILED, 0, -EBADF, &err);
+		rc = note.pid = give_birth(&h, &child, &pidfd, &note.err);
+	if (rc >= 0) {
+		(void)msg_send(sock, &note, sizeof(note), (const int[]){ pidfd, h.net_fd }, 2,
+			       NULL);
+		fd_close(pidfd);
+		fd_close(h.net_fd);
+		rc = pass_order(&h, child, &note.err);
+	}
+	if (rc < 0) {
+		note.type = SLOT_FAILED;
+		(void)msg_send(sock, &note, sizeof(note), NULL, 0, NULL);
+	}
 	_exit(rc < 0);
 }

@@ -47,8 +47,8 @@ struct session {
 	struct slot *slot;
 	int pidfd, pid, status;
 	struct loop_io pid_io;
-	bool built, exited;
-	bool clean; /* nothing is left, its end is still to be told */
+	bool dead, exited; /* it has ended; and how is known */
+	bool clean;        /* nothing is left, its end is still to be told */
 	uint64_t oom_kills;
 	struct garret_error failure; /* why it never ran, when code is set */
 	struct loop_timer deadline;
@@ -138,7 +138,13 @@ static void clean_up(struct session *s)
 
 static void on_pid(struct loop_io *io, uint32_t events)
 {
-	clean_up(io->ctx);
+	struct session *s = io->ctx;
+
+	s->dead = true;
+	loop_io_remove(&s->pid_io);
+	/* One that failed to build says why before its end; both may be seen in either order. */
+	if (s->state != BUILDING)
+		clean_up(s);
 }
 
 /* Idempotent; on_gone() is called once nothing is left. */
@@ -152,8 +158,8 @@ static void session_end(struct session *s)
 		on_gone(s, true);
 		return;
 	}
-	if (s->pidfd < 0) {
-		clean_up(s); /* one that is born meanwhile is killed by the slot */
+	if (s->dead || s->pid_io.fd < 0) {
+		clean_up(s);
 		return;
 	}
 	s->state = KILLING;
@@ -207,32 +213,22 @@ static void ready(struct session *s)
 }
 
 /* What the helper and the session's first process say. */
-static void on_note(void *ctx, const struct slot_note *n, int fd)
+static void on_note(void *ctx, const struct slot_note *n)
 {
 	struct session *s = ctx;
 	struct garret_error err = { 0 };
 
-	if (n && n->type == SLOT_BORN && fd >= 0 && s->pidfd < 0) {
-		s->pid = n->pid;
-		s->pidfd = take_fd(&fd);
-		if (loop_io_add(s->engine->loop, &s->pid_io, s->pidfd, EPOLLIN, on_pid, s, &err) <
-		    0)
-			fail(s, &err);
-		else if (s->built && s->state == BUILDING)
-			ready(s);
-	} else if (n && n->type == SLOT_BUILT && s->state == BUILDING) {
-		s->built = true;
-		if (s->pidfd >= 0)
-			ready(s);
-	} else if (s->state == BUILDING) {
-		if (n && n->type == SLOT_FAILED)
-			err = n->err;
-		else
-			(void)garret_fail(&err, GARRET_INTERNAL,
-					  "the session's first process died");
-		fail(s, &err);
+	if (s->state != BUILDING)
+		return;
+	if (n && n->type == SLOT_BUILT) {
+		ready(s);
+		return;
 	}
-	fd_close(fd);
+	if (n && n->type == SLOT_FAILED)
+		err = n->err;
+	else
+		(void)garret_fail(&err, GARRET_INTERNAL, "the session's first process died");
+	fail(s, &err);
 }
 
 static int by_path(const void *a, const void *b)
@@ -336,7 +332,11 @@ static void start(struct session *s)
 
 	s->state = BUILDING;
 	s->handle = s->slot->handle;
-	rc = cgroups_set(&s->engine->cg, s->slot->name, &s->limits, &err);
+	s->pid = s->slot->pid;
+	s->pidfd = take_fd(&s->slot->pidfd);
+	rc = loop_io_add(s->engine->loop, &s->pid_io, s->pidfd, EPOLLIN, on_pid, s, &err);
+	if (rc == 0)
+		rc = cgroups_set(&s->engine->cg, s->slot->name, &s->limits, &err);
 	if (rc == 0)
 		rc = add_slot_parts(s, &err);
 	if (rc == 0)

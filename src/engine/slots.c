@@ -74,6 +74,7 @@ static void release(struct slot *s, bool clean)
 	list_remove(&s->link);
 	fd_close(s->sock);
 	fd_close(s->net_fd);
+	fd_close(s->pidfd);
 	if (clean) {
 		e->indexes[s->index] = 0;
 		(void)claim_on_host(e, s->base, false);
@@ -123,43 +124,46 @@ void slot_end(struct slot *s, void (*gone)(void *ctx, bool clean), void *ctx)
 	 * our back.  The end of its own side tells, and calls try_remove at once.
 	 */
 	(void)shutdown(s->sock, SHUT_WR);
+	if (s->pidfd >= 0)
+		(void)pidfd_send_signal(s->pidfd, SIGKILL, NULL, 0);
 	loop_timer_set(s->engine->loop, &s->timer,
 		       s->ending_since + (s->io.fd >= 0 ? HELPER_MS : 0), try_remove, s);
 }
 
-/* What is still said on the socket of a slot that is being removed. */
-static void ending(struct slot *s, const struct slot_note *n, int fd)
-{
-	if (n && n->type == SLOT_READY && s->net_fd < 0)
-		s->net_fd = take_fd(&fd);
-	else if (n && n->type == SLOT_BORN && fd >= 0)
-		(void)pidfd_send_signal(fd, SIGKILL, NULL, 0);
-	fd_close(fd);
-	if (!n)
-		loop_timer_set(s->engine->loop, &s->timer, now_ms(), try_remove, s);
-}
-
-static void prepared(struct slot *s, const struct slot_note *n, int fd)
+static void prepared(struct slot *s, const struct slot_note *n, struct msg_fds *fds)
 {
 	struct engine *e = s->engine;
 
-	if (n && n->type == SLOT_READY) {
+	if (n && n->type == SLOT_READY && s->state == SLOT_PREPARING && fds->n == 2) {
 		s->state = SLOT_WAITING;
-		s->net_fd = fd;
+		s->pid = n->pid;
+		s->pidfd = msg_fds_take(fds);
+		s->net_fd = msg_fds_take(fds);
 		e->slot_err.code = GARRET_OK;
 		session_slot_ready(e);
 		slots_fill(e);
 		return;
 	}
-	fd_close(fd);
 	if (n && n->type == SLOT_FAILED)
 		e->slot_err = n->err;
 	else
 		(void)garret_fail(&e->slot_err, GARRET_INTERNAL,
-				  "a helper ended before it was ready");
+				  "a helper ended before it was needed");
 	log_warn("slot_failed", "slot=%s error=\"%s\"", s->name, e->slot_err.msg);
 	slot_end(s, NULL, NULL);
 	session_slot_failed(e);
+}
+
+/* What is still said on the socket of a slot that is being removed. */
+static void ending(struct slot *s, const struct slot_note *n, struct msg_fds *fds)
+{
+	if (n && n->type == SLOT_READY && fds->n == 2 && s->pidfd < 0) {
+		s->pidfd = msg_fds_take(fds);
+		s->net_fd = msg_fds_take(fds);
+		(void)pidfd_send_signal(s->pidfd, SIGKILL, NULL, 0);
+	}
+	if (!n)
+		loop_timer_set(s->engine->loop, &s->timer, now_ms(), try_remove, s);
 }
 
 static void on_note(struct loop_io *io, uint32_t events)
@@ -170,12 +174,11 @@ static void on_note(struct loop_io *io, uint32_t events)
 	struct garret_error err = { 0 };
 	ssize_t r = msg_recv(s->sock, &n, sizeof(n), &fds, &err);
 	bool whole = r == sizeof(n);
-	int fd = -EBADF;
 
 	if (r < 0 && err.sys == EAGAIN)
 		return;
-	if (r >= 0)
-		fd = msg_fds_take(&fds), msg_fds_close(&fds);
+	if (r < 0)
+		fds.n = 0;
 	if (!whole) {
 		loop_io_remove(&s->io);
 		s->sock = fd_close(s->sock);
@@ -183,11 +186,12 @@ static void on_note(struct loop_io *io, uint32_t events)
 		n.err.msg[sizeof(n.err.msg) - 1] = '\0';
 	}
 	if (s->state == SLOT_ENDING)
-		ending(s, whole ? &n : NULL, fd);
+		ending(s, whole ? &n : NULL, &fds);
 	else if (s->note)
-		s->note(s->ctx, whole ? &n : NULL, fd);
+		s->note(s->ctx, whole ? &n : NULL);
 	else
-		prepared(s, whole ? &n : NULL, fd);
+		prepared(s, whole ? &n : NULL, &fds);
+	msg_fds_close(&fds);
 }
 
 static int slot_start(struct engine *e, struct garret_error *err)
@@ -214,7 +218,7 @@ static int slot_start(struct engine *e, struct garret_error *err)
 	s->index = index;
 	s->base = order.base = e->conf.id_start + SLOT_IDS * (index + 1);
 	s->handle = e->next_handle++;
-	s->sock = s->net_fd = s->io.fd = -EBADF;
+	s->sock = s->net_fd = s->pidfd = s->io.fd = -EBADF;
 	(void)snprintf(s->name, sizeof(s->name), "%016llx", (unsigned long long)s->handle);
 	memcpy(order.name, s->name, sizeof(order.name));
 	net = reaper_take_net(e);
@@ -292,8 +296,8 @@ void slots_fill(struct engine *e)
 		loop_timer_set(e->loop, &e->retry, now_ms() + RETRY_MS, on_retry, e);
 }
 
-struct slot *slots_take(struct engine *e,
-			void (*note)(void *ctx, const struct slot_note *n, int fd), void *ctx)
+struct slot *slots_take(struct engine *e, void (*note)(void *ctx, const struct slot_note *n),
+			void *ctx)
 {
 	struct slot *s;
 

@@ -19,11 +19,11 @@ struct slot {
 	uint64_t handle;
 	char name[NAME_CAP];
 	int sock, net_fd;
+	int pid, pidfd; /* the first process, when prepared */
 	struct loop_io io;
 
 	/* of a slot that was taken */
-	void (*note)(void *ctx, const struct slot_note *n,
-		     int fd); /* n NULL: the helper has ended */
+	void (*note)(void *ctx, const struct slot_note *n); /* n NULL: the socket was closed */
 	void (*gone)(void *ctx, bool clean);
 	void *ctx;
 
@@ -36,8 +36,8 @@ void slots_init(struct engine *e);
 /* Prepare as many as are wanted. */
 void slots_fill(struct engine *e);
 /* A prepared one, or NULL.  note is called for what its helper and child say. */
-struct slot *slots_take(struct engine *e,
-			void (*note)(void *ctx, const struct slot_note *n, int fd), void *ctx);
+struct slot *slots_take(struct engine *e, void (*note)(void *ctx, const struct slot_note *n),
+			void *ctx);
 /*
  * Remove what there is of the slot (its session's processes have ended or are
  * ending).  gone (may be NULL) is called from the loop, after which s is no more.

@@ -77,9 +77,8 @@ struct build_order {
 	(offsetof(struct build_order, mounts) + (n) * sizeof(struct build_mount))
 
 enum slot_note_type {
-	SLOT_READY,  /* prepared; brings the network namespace */
-	SLOT_BORN,   /* the session's pid, and its pidfd */
-	SLOT_BUILT,  /* from the child itself: init begins now */
+	SLOT_READY,  /* prepared; brings the pid, its pidfd and the network namespace */
+	SLOT_BUILT,  /* from the session's first process: init begins now */
 	SLOT_FAILED, /* err says what failed; the sender has ended */
 };
 

@@ -1,7 +1,9 @@
 /*
  * The zygote: a small process with an empty past that forks a helper for every
  * slot.  A helper prepares what takes long (cgroups, user and network
- * namespaces), waits for its order, clones the session's first process, and ends.
+ * namespaces), clones the session's first process, which mounts what every session
+ * has, and waits.  With an order it gives the ordered mounts their ids, hands the
+ * order on to that process, and ends.
  *
  * The zygote is the parent of every init (CLONE_PARENT) and reports their ends.
  * It and all waiting helpers end when the engine's side of their socket closes.
@@ -34,13 +36,16 @@ void helper_main(const struct zygote *z, const struct slot_order *order, int soc
 /* What the first process of a session has in hand. */
 struct build {
 	const struct zygote *z;
-	const struct build_order *order;
 	uint32_t base;
-	int note_fd, userns_fd, init_fd, cgroup_fd, memory_fd; /* the last two may be -EBADF */
-	int mounts[MOUNTS_MAX];
+	int note_fd;  /* to the engine */
+	int order_fd; /* from the helper: struct build_order, the init socket, the mounts */
+	int userns_fd, cgroup_fd, memory_fd; /* the last two may be -EBADF */
 };
 
-/* In the clone: build the session around this process and become its init. */
+/*
+ * In the clone: prepare, say so on order_fd (a struct slot_note), wait for the order,
+ * build the session around this process and become its init.
+ */
 void build_main(const struct build *b) __attribute__((noreturn));
 
 #endif
