@@ -45,13 +45,13 @@ int api_listen(struct api *a, struct garret_error *err)
 
 	if (rc < 0)
 		return rc;
-	log_info("listening", "host=%s port=%u", conf->host, a->port);
+	log_debug("listening", "host=%s port=%u", conf->host, a->port);
 	if (!conf->socket)
 		return 0;
 	rc = httpd_listen_unix(a->httpd, conf->socket, SOCKET_MODE, err);
 	if (rc < 0)
 		return rc;
-	log_info("listening", "socket=%s", conf->socket);
+	log_debug("listening", "socket=%s", conf->socket);
 	return 0;
 }
 

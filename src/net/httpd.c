@@ -306,11 +306,12 @@ static void sweep(struct loop_timer *t)
 		bool late = false;
 
 		if (c->state == CONN_HEADERS)
-			late = spent > HEADER_MS_MAX;
+			late = spent > h->set.header_ms;
 		else if (c->state == CONN_IDLE)
-			late = spent > IDLE_MS_MAX;
-		else if (c->state == CONN_BODY && spent > BODY_GRACE_MS)
-			late = c->body_bytes < (spent - BODY_GRACE_MS) / 1000 * BODY_BYTES_PER_S;
+			late = spent > h->set.idle_ms;
+		else if (c->state == CONN_BODY && spent > h->set.body_grace_ms)
+			late = c->body_bytes <
+			       (spent - h->set.body_grace_ms) * BODY_BYTES_PER_S / 1000;
 		if (late)
 			(void)shutdown(c->fd, SHUT_RDWR);
 	}
@@ -483,6 +484,9 @@ int httpd_new(struct httpd **ret, struct loop *l, const struct httpd_settings *s
 
 	h->loop = l;
 	h->set = *s;
+	h->set.header_ms = s->header_ms ? s->header_ms : HEADER_MS_MAX;
+	h->set.body_grace_ms = s->body_grace_ms ? s->body_grace_ms : BODY_GRACE_MS;
+	h->set.idle_ms = s->idle_ms ? s->idle_ms : IDLE_MS_MAX;
 	h->mhd_io.fd = -EBADF;
 	list_init(&h->listeners);
 	list_init(&h->conns);

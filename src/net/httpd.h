@@ -39,6 +39,8 @@ struct http_request;
 struct httpd_settings {
 	unsigned max_connections;
 	unsigned max_per_address; /* 0: no cap; Unix sockets have none */
+	/* Limits in ms; 0: those above.  Tests have less time. */
+	unsigned header_ms, body_grace_ms, idle_ms;
 	void (*handle)(void *ctx, struct http_request *rq);
 	void *ctx;
 };

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -77,6 +78,7 @@ static struct server server_start(unsigned max_connections, unsigned per_address
 	assert_true(srv.pid >= 0);
 	if (!srv.pid) {
 		close(fds[0]);
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no server */
 		serve(fds[1], max_connections, per_address);
 	}
 	close(fds[1]);

@@ -1,0 +1,363 @@
+/*
+ * The server below the routes: bodies that are streamed, answers from sources,
+ * slow clients, Unix sockets.  A child serves, the test is a blocking client.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "base/mem.h"
+#include "base/strbuf.h"
+#include "base/time.h"
+#include "io/loop.h"
+#include "net/httpd.h"
+#include "test.h"
+
+/* ---- what the child serves ---- */
+
+struct upload {
+	struct http_request *rq;
+	struct loop_timer timer;
+	uint64_t bytes;
+	bool pause;
+};
+
+static void upload_free(void *data)
+{
+	struct upload *u = data;
+
+	loop_timer_clear(&u->timer);
+	free(u);
+}
+
+static void on_pause_over(struct loop_timer *t)
+{
+	struct upload *u = t->ctx;
+
+	http_more_body(u->rq);
+}
+
+/* Takes half of a piece and wants a rest, then all of the next one. */
+static ssize_t sink(struct http_request *rq, const void *data, size_t n)
+{
+	struct upload *u = http_data(rq);
+
+	(void)data;
+	u->pause = !u->pause;
+	if (u->pause && n > 1) {
+		n /= 2;
+		loop_timer_set(http_loop(rq), &u->timer, now_ms() + 5, on_pause_over, u);
+	}
+	u->bytes += n;
+	return (ssize_t)n;
+}
+
+static void uploaded(struct http_request *rq)
+{
+	struct upload *u = http_data(rq);
+	char text[32];
+	int n = snprintf(text, sizeof(text), "%llu", (unsigned long long)u->bytes);
+
+	http_answer(rq, 200, "text/plain", text, (size_t)n);
+}
+
+static ssize_t letters(void *ctx, char *buf, size_t cap)
+{
+	size_t *left = ctx, n = MIN(cap, *left);
+
+	memset(buf, 'z', n);
+	*left -= n;
+	return (ssize_t)n;
+}
+
+static ssize_t broken(void *ctx, char *buf, size_t cap)
+{
+	size_t *left = ctx;
+
+	(void)cap;
+	if (*left) {
+		*left = 0;
+		buf[0] = 'z';
+		return 1;
+	}
+	return -1;
+}
+
+static void collected(struct http_request *rq)
+{
+	const struct strbuf *body = http_body(rq);
+
+	http_answer(rq, http_body_too_large(rq) ? 413 : 200, "text/plain", body->buf, body->len);
+}
+
+static void handle(void *ctx, struct http_request *rq)
+{
+	const char *path = http_path(rq);
+	struct http_source src = { .read = letters, .release = free };
+	size_t *left;
+
+	(void)ctx;
+	if (!strcmp(path, "/upload")) {
+		struct upload *u = xnew(struct upload);
+
+		u->rq = rq;
+		http_set_data(rq, u, upload_free);
+		http_stream_body(rq, sink, uploaded);
+	} else if (!strncmp(path, "/source", 7)) {
+		left = xnew(size_t);
+		*left = 1000000;
+		src.ctx = left;
+		src.read = strstr(path, "broken") ? broken : letters;
+		http_answer_source(rq, 200, "text/plain", strstr(path, "known") ? 1000000 : -1,
+				   &src);
+	} else if (!strcmp(path, "/query")) {
+		const char *v = http_query(rq, "a");
+
+		http_answer(rq, 200, "text/plain", v ? v : "none", strlen(v ? v : "none"));
+	} else {
+		http_read_body(rq, 1000, collected);
+	}
+}
+
+static void on_term(void *ctx, int signo)
+{
+	(void)signo;
+	loop_quit(ctx, 0);
+}
+
+struct server {
+	pid_t pid;
+	uint16_t port;
+	char path[108];
+};
+
+static void serve(struct server *srv, int report)
+{
+	const struct httpd_settings set = { .max_connections = 64,
+					    .handle = handle,
+					    .header_ms = 500,
+					    .body_grace_ms = 500,
+					    .idle_ms = 1500 };
+	struct httpd *h = NULL;
+	struct loop *l = NULL;
+
+	if (loop_new(&l, NULL) < 0 || httpd_new(&h, l, &set, NULL) < 0 ||
+	    httpd_listen_tcp(h, "127.0.0.1", 0, &srv->port, NULL) < 0 ||
+	    httpd_listen_unix(h, srv->path, 0600, NULL) < 0 ||
+	    loop_signal(l, SIGTERM, on_term, l, NULL) < 0 ||
+	    write_full(report, &srv->port, sizeof(srv->port)) < 0)
+		_exit(9);
+	loop_run(l);
+	h = httpd_free(h);
+	l = loop_free(l);
+	exit(0);
+}
+
+static struct server server_start(void)
+{
+	struct server srv = { 0 };
+	int fds[2];
+
+	(void)snprintf(srv.path, sizeof(srv.path), "/tmp/test-httpd-%d.sock", getpid());
+	assert_int_equal(pipe(fds), 0);
+	srv.pid = fork();
+	if (!srv.pid) {
+		close(fds[0]);
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test leaves no server */
+		serve(&srv, fds[1]);
+	}
+	close(fds[1]);
+	assert_int_equal(read_full(fds[0], &srv.port, sizeof(srv.port)), sizeof(srv.port));
+	close(fds[0]);
+	return srv;
+}
+
+static void server_stop(const struct server *srv)
+{
+	int status;
+
+	kill(srv->pid, SIGTERM);
+	assert_int_equal(waitpid(srv->pid, &status, 0), srv->pid);
+	assert_int_equal(status, 0);
+}
+
+/* ---- a client ---- */
+
+static int dial(const struct server *srv)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+				  .sin_port = htons(srv->port),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	static const struct timeval limit = { .tv_sec = 10 };
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+static bool say(int fd, const char *text, size_t n)
+{
+	while (n) {
+		ssize_t w = send(fd, text, n, MSG_NOSIGNAL);
+
+		if (w < 0)
+			return false;
+		text += w;
+		n -= (size_t)w;
+	}
+	return true;
+}
+
+static void hear(int fd, struct strbuf *out)
+{
+	char buf[65536];
+	ssize_t n;
+
+	while ((n = recv(fd, buf, sizeof(buf), 0)) > 0)
+		strbuf_add(out, buf, (size_t)n);
+}
+
+static void get(const struct server *srv, const char *target, struct strbuf *out)
+{
+	autoclose int fd = dial(srv);
+	autobuf struct strbuf rq = STRBUF_INIT;
+
+	strbuf_addf(&rq, "GET %s HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", target);
+	say(fd, rq.buf, rq.len);
+	strbuf_reset(out);
+	hear(fd, out);
+}
+
+static const char *body_of(const struct strbuf *answer)
+{
+	const char *p = strstr(answer->buf, "\r\n\r\n");
+
+	return p ? p + 4 : "";
+}
+
+TEST(a_streamed_body_waits_for_its_sink)
+{
+	struct server srv = server_start();
+	autobuf struct strbuf rq = STRBUF_INIT, out = STRBUF_INIT;
+	autoclose int fd = dial(&srv);
+
+	strbuf_addstr(&rq, "POST /upload HTTP/1.1\r\nHost: t\r\nConnection: close\r\n"
+			   "Content-Length: 3000000\r\n\r\n");
+	for (int i = 0; i < 3000000; i++)
+		strbuf_addch(&rq, 'u');
+	assert_true(say(fd, rq.buf, rq.len));
+	hear(fd, &out);
+	assert_string_equal(body_of(&out), "3000000");
+	server_stop(&srv);
+}
+
+TEST(a_source_is_sent_whole_or_visibly_cut)
+{
+	struct server srv = server_start();
+	autobuf struct strbuf out = STRBUF_INIT;
+
+	get(&srv, "/source/known", &out);
+	assert_int_equal(strlen(body_of(&out)), 1000000);
+	get(&srv, "/source/chunked", &out);
+	assert_true(strlen(body_of(&out)) > 1000000);
+	assert_string_equal(out.buf + out.len - 5, "0\r\n\r\n");
+	get(&srv, "/source/broken", &out);
+	assert_true(out.len < 5 || strcmp(out.buf + out.len - 5, "0\r\n\r\n") != 0);
+	server_stop(&srv);
+}
+
+TEST(targets_are_decoded_once)
+{
+	static const struct {
+		const char *target, *want;
+	} cases[] = {
+		{ "/query?a=1&a=2", "2" },
+		{ "/query?a=a+b%2B%2520", "a b+%20" },
+		{ "/query?a", "" },
+		{ "/query?b=1", "none" },
+		{ "/%71uery?a=%ff", "\xef\xbf\xbd" },
+		{ "/query?a=%zz%4", "%zz%4" },
+		{ "/query?&&a=x&", "x" },
+	};
+	struct server srv = server_start();
+	autobuf struct strbuf out = STRBUF_INIT;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		get(&srv, cases[i].target, &out);
+		assert_string_equal(body_of(&out), cases[i].want);
+	}
+	server_stop(&srv);
+}
+
+/* Feed a byte each 50 ms until the server closes; how long that took. */
+static uint64_t drip(const struct server *srv, const char *first)
+{
+	autoclose int fd = dial(srv);
+	uint64_t start = now_ms();
+	char byte;
+
+	assert_true(say(fd, first, strlen(first)));
+	while (now_ms() - start < 8000) {
+		usleep(50000);
+		if (!say(fd, "x", 1) || recv(fd, &byte, 1, MSG_DONTWAIT) == 0)
+			break;
+	}
+	return now_ms() - start;
+}
+
+TEST(who_sends_byte_by_byte_is_cut)
+{
+	static const char idle[] = "GET /query HTTP/1.1\r\nHost: t\r\n\r\n";
+	struct server srv = server_start();
+	uint64_t took = drip(&srv, "GET /query HTTP/1.1\r\nX: ");
+	autoclose int fd = -EBADF;
+	autobuf struct strbuf out = STRBUF_INIT;
+	uint64_t start;
+
+	assert_in_range(took, 450, 3000);
+	assert_in_range(drip(&srv, "P"), 450, 3000);
+	assert_in_range(drip(&srv, "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 900\r\n\r\n"),
+			450, 3500);
+	start = now_ms();
+	fd = dial(&srv);
+	assert_true(say(fd, idle, sizeof(idle) - 1));
+	hear(fd, &out);
+	assert_in_range(now_ms() - start, 1400, 4000);
+	assert_non_null(strstr(out.buf, "none"));
+	server_stop(&srv);
+}
+
+TEST(a_unix_socket_is_private_and_replaces_a_dead_one)
+{
+	struct server srv;
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	autobuf struct strbuf out = STRBUF_INIT;
+	autoclose int dead = socket(AF_UNIX, SOCK_STREAM, 0), fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	struct stat st;
+
+	(void)snprintf(sa.sun_path, sizeof(sa.sun_path), "/tmp/test-httpd-%d.sock", getpid());
+	(void)unlink(sa.sun_path);
+	assert_int_equal(bind(dead, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	close(take_fd(&dead)); /* the file stays */
+	srv = server_start();
+	assert_int_equal(stat(srv.path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	say(fd, "GET /query HTTP/1.0\r\n\r\n", 23);
+	hear(fd, &out);
+	assert_string_equal(body_of(&out), "none");
+	server_stop(&srv);
+	assert_int_equal(stat(srv.path, &st), -1);
+}
+
+TEST_MAIN
