@@ -19,12 +19,12 @@ static void endpoints(struct strbuf *out)
 	size_t n = 0;
 
 	for (const struct route *r = routes; r->path && n < PATHS_MAX; r++)
-		if (strcmp(r->path, "/"))
+		if (strcmp(r->path, "/") != 0)
 			paths[n++] = r->path;
 	qsort(paths, n, sizeof(*paths), by_text);
 	json_open(out, '[');
 	for (size_t i = 0; i < n; i++)
-		if (!i || strcmp(paths[i], paths[i - 1]))
+		if (!i || strcmp(paths[i], paths[i - 1]) != 0)
 			json_put_string(out, paths[i]);
 	json_close(out, ']');
 }

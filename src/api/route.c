@@ -94,7 +94,7 @@ static bool match(const char *template, const char *path, size_t path_len, char 
 				return false;
 			if (params)
 				params[n++] = xstrndup(path, have);
-		} else if (want != have || memcmp(template, path, have)) {
+		} else if (want != have || memcmp(template, path, have) != 0) {
 			return false;
 		}
 		template += want;

@@ -105,11 +105,11 @@ static int by_alias(const void *a, const void *b)
 
 static const struct runtime_entry **sorted_runtimes(const struct config *c)
 {
-	const struct runtime_entry **v = xcalloc(c->n_runtimes + 1, sizeof(*v));
+	const struct runtime_entry **v = xcalloc(c->n_runtimes + 1, sizeof(void *));
 
 	for (unsigned i = 0; i < c->n_runtimes; i++)
 		v[i] = &c->runtimes[i];
-	qsort(v, c->n_runtimes, sizeof(*v), by_alias);
+	qsort(v, c->n_runtimes, sizeof(void *), by_alias);
 	return v;
 }
 

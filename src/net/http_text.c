@@ -14,12 +14,22 @@
 
 #define PARAMS_MAX 64 /* no route has more than three */
 
-static int hex_digit(char c)
+/* The byte of two digits behind a "%", or -1. */
+static int hex_byte(const char *s)
 {
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 32);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+	unsigned v = 0;
+
+	for (int i = 0; i < 2; i++) {
+		unsigned char c = (unsigned char)(s[i] | 32);
+
+		if (s[i] >= '0' && s[i] <= '9')
+			v = v * 16 + (unsigned char)s[i] - '0';
+		else if (c >= 'a' && c <= 'f')
+			v = v * 16 + c - 'a' + 10;
+		else
+			return -1;
+	}
+	return (int)v;
 }
 
 char *http_decode(const char *s, size_t n, bool plus)
@@ -32,9 +42,8 @@ char *http_decode(const char *s, size_t n, bool plus)
 
 		if (c == '+' && plus) {
 			c = ' ';
-		} else if (c == '%' && i + 2 < n && hex_digit(s[i + 1]) >= 0 &&
-			   hex_digit(s[i + 2]) >= 0) {
-			c = (char)(hex_digit(s[i + 1]) << 4 | hex_digit(s[i + 2]));
+		} else if (c == '%' && i + 2 < n && hex_byte(s + i + 1) >= 0) {
+			c = (char)hex_byte(s + i + 1);
 			i += 2;
 		}
 		if (c)

@@ -217,19 +217,21 @@ static int add_listener(struct httpd *h, int fd, const char *path, struct garret
 static int bind_tcp(const struct addrinfo *ai, uint16_t *ret_port)
 {
 	autoclose int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	struct sockaddr_storage sa = { 0 };
+	union {
+		struct sockaddr any;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+	} sa = { .in6 = { 0 } };
 	socklen_t n = sizeof(sa);
 	static const int one = 1;
 
 	if (fd < 0)
 		return -1;
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
-	    getsockname(fd, (struct sockaddr *)&sa, &n) < 0)
+	if (bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || getsockname(fd, &sa.any, &n) < 0)
 		return -1;
 	if (ret_port)
-		*ret_port = ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-							   : ((struct sockaddr_in *)&sa)->sin_port);
+		*ret_port = ntohs(sa.any.sa_family == AF_INET6 ? sa.in6.sin6_port : sa.in.sin_port);
 	return take_fd(&fd);
 }
 
