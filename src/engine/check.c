@@ -105,6 +105,9 @@ int check_open(const struct engine *e, const struct engine_open *o, struct garre
 				   "unknown runtime \"%.64s\"; this engine has: host", o->runtime);
 	if (!hostname_valid(o->hostname))
 		return garret_fail(err, GARRET_INVALID, "the host name is none");
+	if (o->flags & ENGINE_OPEN_EPHEMERAL && o->flags & ENGINE_OPEN_ATTACH)
+		return garret_fail(err, GARRET_INVALID,
+				   "nothing is kept of an ephemeral session to attach to");
 	rc = check_mount_point("the work directory", o->work_dir, err);
 	if (rc == 0)
 		rc = check_network(e, o->network, err);

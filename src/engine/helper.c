@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/mem.h"
 #include "engine/mount.h"
 #include "engine/net.h"
 #include "engine/userns.h"
@@ -60,13 +61,16 @@ static int write_hosts(const struct helper *h, const char *text, int flags,
 
 static int prepare_dirs(const struct helper *h, struct garret_error *err)
 {
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} dirs[] = { { "home", 0755 }, { "work", 0755 }, { "vartmp", 01777 } };
 	int sessions = h->z->sessions_fd, rc;
 
 	rc = make_dir(sessions, h->slot->name, "", 0700, 0, err);
-	if (rc == 0)
-		rc = make_dir(sessions, h->slot->name, "home", 0755, h->disk_owner, err);
-	if (rc == 0)
-		rc = make_dir(sessions, h->slot->name, "vartmp", 01777, h->disk_owner, err);
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(dirs); i++)
+		rc = make_dir(sessions, h->slot->name, dirs[i].name, dirs[i].mode, h->disk_owner,
+			      err);
 	return rc < 0 ? rc : write_hosts(h, "", O_CREAT | O_EXCL, err);
 }
 

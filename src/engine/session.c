@@ -1,13 +1,11 @@
 #include "engine/session.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,12 +14,11 @@
 #include "base/mem.h"
 #include "base/time.h"
 #include "engine/check.h"
-#include "engine/mount.h"
+#include "engine/plan.h"
 #include "engine/reaper.h"
 #include "engine/serve.h"
 #include "engine/slots.h"
 #include "engine/store.h"
-#include "engine/volume.h"
 
 #define STATUS_MS 200  /* for the zygote to report how init ended */
 #define START_MS 10000 /* for a slot and for the build together */
@@ -41,8 +38,7 @@ struct session {
 	bool own_workspace, purge;
 
 	struct cgroup_limits limits;
-	struct build_order *order;       /* until it is sent */
-	int init_fd, mounts[MOUNTS_MAX]; /* detached, in order's order; until sent */
+	struct plan plan; /* until it is sent */
 
 	struct slot *slot;
 	int pidfd, pid, status;
@@ -57,20 +53,11 @@ struct session {
 static void on_deadline(struct loop_timer *t);
 static void start_queued(struct engine *e);
 
-static void drop_order(struct session *s)
-{
-	s->init_fd = fd_close(s->init_fd);
-	for (uint32_t i = 0; s->order && i < s->order->n_mounts; i++)
-		s->mounts[i] = fd_close(s->mounts[i]);
-	free(s->order);
-	s->order = NULL;
-}
-
 static void session_free(struct session *s)
 {
 	struct engine *e = s->engine;
 
-	drop_order(s);
+	plan_done(&s->plan);
 	loop_io_remove(&s->pid_io);
 	loop_timer_clear(&s->deadline);
 	fd_close(s->pidfd);
@@ -109,7 +96,7 @@ static void on_gone(void *ctx, bool clean)
 	struct session *s = ctx;
 
 	s->slot = NULL;
-	if (s->own_workspace && (s->purge || s->flags & ENGINE_OPEN_EPHEMERAL)) {
+	if (s->own_workspace && s->purge) {
 		store_drop_workspace(s->engine, s->id);
 		reaper_poke(s->engine);
 	}
@@ -153,7 +140,7 @@ static void session_end(struct session *s)
 	if (s->state >= KILLING)
 		return;
 	loop_timer_clear(&s->deadline);
-	drop_order(s);
+	plan_done(&s->plan);
 	if (s->state == QUEUED) {
 		on_gone(s, true);
 		return;
@@ -231,100 +218,6 @@ static void on_note(void *ctx, const struct slot_note *n)
 	fail(s, &err);
 }
 
-static int by_path(const void *a, const void *b)
-{
-	return strcmp(((const struct build_mount *)a)->inside,
-		      ((const struct build_mount *)b)->inside);
-}
-
-/* Parents before children; the descriptors follow. */
-static void sort_mounts(struct session *s)
-{
-	struct build_order *o = s->order;
-	int fds[MOUNTS_MAX];
-
-	/* Carried through the sort in a field that the helper sets anew anyway. */
-	struct build_mount sorted[MOUNTS_MAX];
-
-	memcpy(sorted, o->mounts, o->n_mounts * sizeof(sorted[0]));
-	qsort(sorted, o->n_mounts, sizeof(sorted[0]), by_path);
-	for (uint32_t i = 0; i < o->n_mounts; i++)
-		for (uint32_t k = 0; k < o->n_mounts; k++)
-			if (!strcmp(sorted[i].inside, o->mounts[k].inside))
-				fds[i] = s->mounts[k];
-	memcpy(o->mounts, sorted, o->n_mounts * sizeof(sorted[0]));
-	memcpy(s->mounts, fds, o->n_mounts * sizeof(fds[0]));
-}
-
-static bool has_mount(const struct session *s, const char *inside)
-{
-	for (uint32_t i = 0; i < s->order->n_mounts; i++)
-		if (!strcmp(s->order->mounts[i].inside, inside))
-			return true;
-	return false;
-}
-
-static struct build_mount *add_mount(struct session *s, const char *inside, int fd, uint32_t uid,
-				     uint32_t gid)
-{
-	struct build_mount *m = &s->order->mounts[s->order->n_mounts];
-
-	s->mounts[s->order->n_mounts++] = fd;
-	*m = (struct build_mount){ .uid = uid, .gid = gid };
-	(void)snprintf(m->inside, sizeof(m->inside), "%s", inside);
-	if (path_needs_own_root(inside))
-		s->order->flags |= BUILD_OWN_ROOT;
-	return m;
-}
-
-/* What the slot's helper made. */
-static int add_slot_parts(struct session *s, struct garret_error *err)
-{
-	static const struct {
-		const char *name, *inside;
-		bool file;
-	} parts[] = {
-		{ "home", "/home/agent", false },
-		{ "vartmp", "/var/tmp", false },
-		{ "hosts", "/etc/hosts", true },
-	};
-	const uint32_t owner = s->engine->conf.id_start + SLOT_IDS - 1;
-
-	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
-		struct build_mount *m;
-		char path[64];
-		int fd;
-
-		if (has_mount(s, parts[i].inside))
-			continue;
-		(void)snprintf(path, sizeof(path), "%s/%s", s->slot->name, parts[i].name);
-		fd = mount_clone(s->engine->sessions_fd, path, false, err);
-		if (fd < 0)
-			return fd;
-		m = add_mount(s, parts[i].inside, fd, owner, owner);
-		m->file = m->read_only = parts[i].file;
-	}
-	return 0;
-}
-
-static int send_order(struct session *s, struct garret_error *err)
-{
-	struct build_order *o = s->order;
-	int fds[MOUNTS_MAX + 1];
-
-	o->filter = FILTER_NO_SUID;
-	for (uint32_t i = 0; i < o->n_mounts; i++)
-		if (!o->mounts[i].read_only && (o->mounts[i].uid == 0 || o->mounts[i].gid == 0))
-			o->filter = FILTER_NO_SUID_SGID;
-	if (s->engine->conf.no_filter)
-		o->filter = FILTER_NONE;
-	sort_mounts(s);
-	fds[0] = s->init_fd;
-	memcpy(fds + 1, s->mounts, o->n_mounts * sizeof(fds[0]));
-	return msg_send(s->slot->sock, o, BUILD_ORDER_BYTES(o->n_mounts), fds, o->n_mounts + 1,
-			err);
-}
-
 static void start(struct session *s)
 {
 	struct garret_error err = { 0 };
@@ -338,10 +231,10 @@ static void start(struct session *s)
 	if (rc == 0)
 		rc = cgroups_set(&s->engine->cg, s->slot->name, &s->limits, &err);
 	if (rc == 0)
-		rc = add_slot_parts(s, &err);
+		rc = plan_add_slot(&s->plan, s->engine, s->slot->name, &err);
 	if (rc == 0)
-		rc = send_order(s, &err);
-	drop_order(s);
+		rc = plan_send(&s->plan, s->engine, s->slot->sock, &err);
+	plan_done(&s->plan);
 	if (rc < 0)
 		fail(s, &err);
 	slots_fill(s->engine);
@@ -402,54 +295,8 @@ void session_exited(struct engine *e, int pid, int status)
 	}
 }
 
-static int check_socket(int fd, uint32_t flags, struct garret_error *err)
-{
-	int type = 0, listening = 0, domain = 0;
-	socklen_t n = sizeof(int);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) < 0 || domain != AF_UNIX ||
-	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) < 0 || type != SOCK_SEQPACKET ||
-	    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) < 0 ||
-	    !listening != !!(flags & ENGINE_OPEN_CONNECTED))
-		return garret_fail(err, GARRET_INVALID,
-				   "the init socket is not of the kind announced");
-	return 0;
-}
-
-/* Clone what the session will see of the host, as long as the request is at hand. */
-static int take_mounts(struct session *s, const struct engine_open *o, struct msg_fds *fds,
-		       struct garret_error *err)
-{
-	uint32_t uid, gid;
-	int fd;
-
-	for (uint32_t i = 0; i < o->n_volumes; i++) {
-		autoclose int volume = msg_fds_take(fds);
-		struct build_mount *m = add_mount(s, o->volumes[i].inside, -EBADF, 0, 0);
-
-		m->read_only = o->volumes[i].read_only;
-		fd = volume_clone(volume, serve_socket(s->peer), serve_credentials(s->peer), m,
-				  err);
-		if (fd < 0)
-			return fd;
-		s->mounts[s->order->n_mounts - 1] = fd;
-	}
-	if (!has_mount(s, o->work_dir)) {
-		autoclose int dir = store_workspace(s->engine, o->id, o->flags & ENGINE_OPEN_ATTACH,
-						    &uid, &gid, err);
-
-		if (dir < 0)
-			return dir;
-		s->own_workspace = true;
-		fd = mount_clone(dir, "", false, err);
-		if (fd < 0)
-			return fd;
-		add_mount(s, o->work_dir, fd, uid, gid);
-	}
-	return 0;
-}
-
-static struct session *session_new(struct engine *e, struct peer *peer, const struct engine_open *o)
+static struct session *session_new(struct engine *e, struct peer *peer, const struct engine_open *o,
+				   uint64_t tmpfs_bytes)
 {
 	struct session *s = xnew(struct session);
 
@@ -457,15 +304,9 @@ static struct session *session_new(struct engine *e, struct peer *peer, const st
 	s->peer = peer;
 	s->since_us = now_us();
 	s->flags = o->flags;
-	s->pidfd = s->pid_io.fd = s->init_fd = -EBADF;
+	s->pidfd = s->pid_io.fd = -EBADF;
 	(void)snprintf(s->id, sizeof(s->id), "%s", o->id);
-	s->order = xnew(struct build_order);
-	s->order->flags = (o->flags & ENGINE_OPEN_CONNECTED ? BUILD_CONNECTED : 0) |
-			  (o->network == ENGINE_NET_HOST ? BUILD_HOST_NET : 0);
-	memcpy(s->order->nonce, o->nonce, sizeof(o->nonce));
-	(void)snprintf(s->order->hostname, sizeof(s->order->hostname), "%s",
-		       *o->hostname ? o->hostname : "garret");
-	(void)snprintf(s->order->work_dir, sizeof(s->order->work_dir), "%s", o->work_dir);
+	plan_init(&s->plan, o, tmpfs_bytes);
 	list_append(&e->sessions, &s->link);
 	e->n_sessions++;
 	return s;
@@ -507,14 +348,13 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 		rc = admit(e, o, fds, err);
 	if (rc < 0)
 		return rc;
-	s = session_new(e, peer, o);
+	s = session_new(e, peer, o, tmpfs);
 	s->request = request;
 	s->limits = limits;
-	s->order->tmpfs_bytes = tmpfs;
-	s->init_fd = msg_fds_take(fds);
-	rc = check_socket(s->init_fd, o->flags, err);
+	rc = plan_add_socket(&s->plan, o, fds, err);
 	if (rc == 0)
-		rc = take_mounts(s, o, fds, err);
+		rc = plan_add_host(&s->plan, e, o, fds, serve_socket(peer), serve_credentials(peer),
+				   &s->own_workspace, err);
 	if (rc < 0) {
 		s->peer = NULL; /* the caller answers */
 		session_end(s);

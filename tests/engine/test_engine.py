@@ -252,6 +252,15 @@ print("dumpable", os.access("/proc/1/mem", os.R_OK))
         self.session = self.engine.open("s")
         self.assertEqual(self.sh("ls -A"), "")
 
+    def test_ephemeral_leaves_what_is_there(self):
+        self.sh("echo kept > f")
+        self.session.close()
+        s = self.engine.open("s", flags=g.CONNECTED | g.EPHEMERAL)
+        self.assertEqual(s.sh("ls; echo x > g; ls").stdout, b"g\n")
+        s.close(purge=True)
+        self.session = self.engine.open("s")
+        self.assertEqual(self.sh("ls"), "f\n")
+
     def test_read_only_parts(self):
         for path in ("/x", "/etc/x", "/usr/x", "/dev/x", "/proc/x", "/run/x", "/home/x", "/var/x"):
             self.sh(f"echo > {path} 2>/dev/null", code=None)
