@@ -216,18 +216,16 @@ struct json_t *json_read(struct strbuf *body, struct json_problem *ret_problem)
 		memcpy(body->buf, "   ", 3);
 	if (!body->len) {
 		p.kind = JSON_EMPTY;
-	} else if (!utf8_valid(body->buf, body->len)) {
-		p.kind = JSON_NOT_UTF8;
 	} else {
 		replace_lone_surrogates(body->buf, body->buf + body->len);
 		v = json_loadb(body->buf, body->len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &err);
-		if (!v) {
-			p.kind = JSON_SYNTAX;
-			at = err.position > 0 ? (size_t)err.position : 0;
-			p.offset = count_characters(body->buf, MIN(at, body->len));
-			(void)snprintf(p.text, sizeof(p.text), "%s",
-				       blank(body->buf) ? "Expecting value" : err.text);
-		}
+	}
+	if (!v && body->len) {
+		p.kind = utf8_valid(body->buf, body->len) ? JSON_SYNTAX : JSON_NOT_UTF8;
+		at = err.position > 0 ? (size_t)err.position : 0;
+		p.offset = count_characters(body->buf, MIN(at, body->len));
+		(void)snprintf(p.text, sizeof(p.text), "%s",
+			       blank(body->buf) ? "Expecting value" : err.text);
 	}
 	if (v)
 		return v;
