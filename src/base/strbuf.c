@@ -70,14 +70,16 @@ void strbuf_addf(struct strbuf *sb, const char *fmt, ...)
 	va_list ap;
 	int n;
 
-	va_start(ap, fmt);
-	n = vsnprintf(NULL, 0, fmt, ap);
-	va_end(ap);
-	assert(n >= 0);
-	strbuf_reserve(sb, (size_t)n);
-	va_start(ap, fmt);
-	(void)vsnprintf(sb->buf + sb->len, (size_t)n + 1, fmt, ap);
-	va_end(ap);
+	/* Most texts fit at once; the second round knows how much it needs. */
+	for (size_t room = 64;; room = (size_t)n + 1) {
+		strbuf_reserve(sb, room);
+		va_start(ap, fmt);
+		n = vsnprintf(sb->buf + sb->len, room, fmt, ap);
+		va_end(ap);
+		assert(n >= 0);
+		if ((size_t)n < room)
+			break;
+	}
 	sb->len += (size_t)n;
 }
 

@@ -78,9 +78,14 @@ static ssize_t move_some(struct pump *p)
 
 	if (!p->no_splice) {
 		n = splice(p->in, NULL, p->out, NULL, 1 << 16, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
-		if (n >= 0 || errno != EINVAL)
+		if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 			return n;
-		p->no_splice = true; /* neither is a pipe, or a terminal, or opened to append */
+		/*
+		 * Neither is a pipe, or a terminal, or opened to append; or 0, which most
+		 * devices give at the end only, but some when the pipe is just empty.
+		 * read() and write() say which.
+		 */
+		p->no_splice = true;
 	}
 	if (!p->in_regular && !readable(p->in)) {
 		errno = EAGAIN;

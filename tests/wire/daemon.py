@@ -104,7 +104,10 @@ class Daemon:
         try:
             if exc[0] is not None and os.environ.get("GARRET_TEST_VERBOSE"):
                 print(self.log())
-            self.stop()
+            code = self.stop()
+            log = self.log()
+            if exc[0] is None:
+                assert code == 0 and "Sanitizer" not in log, f"garretd ended with {code}:\n{log[-3000:]}"
         finally:
             if self.own_state:
                 shutil.rmtree(self.state, ignore_errors=True)
