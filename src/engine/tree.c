@@ -34,8 +34,8 @@ static const char *const program_dirs[] = {
 };
 
 /* Mount points of every session: in a root of one's own they are made, not cloned. */
-static const char *const plain_dirs[] = { "home", "mnt", "opt", "proc", "root",
-					  "run",  "srv", "tmp", "var",  "workspace" };
+static const char *const plain_dirs[] = { "home", "mnt", "opt", "root",     "run",
+					  "srv",  "tmp", "var", "workspace" };
 
 static const struct {
 	const char *name;
