@@ -416,6 +416,23 @@ void cgroups_usage(const struct cgroups *cg, const char *name, struct engine_usa
 		ret->cpu_us = number(v2, name, "cpu.stat", "usage_usec");
 }
 
+void cgroups_tidy(const struct cgroups *cg, bool (*dead)(void *ctx, const char *instance),
+		  void *ctx)
+{
+	for (int h = 0; h < CG_HIERARCHIES; h++) {
+		int fd = cg->above[h] < 0 ? -1
+					  : open_beneath(cg->above[h], cg->parent,
+							 O_RDONLY | O_DIRECTORY, 0);
+		autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+		struct dirent *e;
+
+		while (d && (e = readdir(d)))
+			if (e->d_type == DT_DIR && e->d_name[0] != '.' &&
+			    strcmp(e->d_name, cg->instance) != 0 && dead(ctx, e->d_name))
+				(void)remove_group(fd, e->d_name, 0);
+	}
+}
+
 unsigned cgroups_sweep(const struct cgroups *cg, uint64_t deadline_ms)
 {
 	for (;;) {

@@ -56,6 +56,12 @@ int cgroups_remove(const struct cgroups *cg, const char *name);
 /* SIGKILL what is found in NAME; how many. */
 unsigned cgroups_kill(const struct cgroups *cg, const char *name);
 void cgroups_usage(const struct cgroups *cg, const char *name, struct engine_usage *ret);
+/*
+ * Remove empty groups of other instances below the parent for which dead() is true;
+ * what lives in them is left alone.
+ */
+void cgroups_tidy(const struct cgroups *cg, bool (*dead)(void *ctx, const char *instance),
+		  void *ctx);
 /* Kill and remove everything that an earlier engine of this instance left; how many are left. */
 unsigned cgroups_sweep(const struct cgroups *cg, uint64_t deadline_ms);
 

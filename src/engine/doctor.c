@@ -16,7 +16,6 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -31,7 +30,7 @@
 struct doctor {
 	struct engine *engine;
 	int sock;
-	pid_t pid;
+	int pidfd;
 	struct loop_io io;
 	void (*fn)(void *ctx, const struct doctor_row *row);
 	void *ctx;
@@ -258,7 +257,9 @@ int doctor_start(struct engine *e, void (*fn)(void *ctx, const struct doctor_row
 		return garret_fail_errno(err, "fork the doctor");
 	}
 	d = xnew(struct doctor);
-	*d = (struct doctor){ .engine = e, .sock = pair[0], .pid = pid, .fn = fn, .ctx = ctx };
+	*d = (struct doctor){
+		.engine = e, .sock = pair[0], .pidfd = pidfd_open(pid, 0), .fn = fn, .ctx = ctx
+	};
 	d->io.fd = -EBADF;
 	(void)fd_set_nonblock(d->sock, true);
 	rc = loop_io_add(e->loop, &d->io, d->sock, EPOLLIN, on_row, d, err);
@@ -274,8 +275,9 @@ struct doctor *doctor_stop(struct doctor *d)
 		return NULL;
 	loop_io_remove(&d->io);
 	fd_close(d->sock);
-	(void)kill(d->pid, SIGKILL); /* not reaped yet, so it can be nobody else */
-	(void)waitpid(d->pid, NULL, 0);
+	if (d->pidfd >= 0)
+		(void)pidfd_send_signal(d->pidfd, SIGKILL, NULL, 0);
+	fd_close(d->pidfd);
 	free(d);
 	return NULL;
 }

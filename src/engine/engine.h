@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "base/list.h"
 #include "engine/cgroup.h"
@@ -12,6 +13,8 @@
 #include "engine/filter.h"
 #include "engine/wire.h"
 #include "io/loop.h"
+
+#define NURSERY_STAMPS 4
 
 struct engine {
 	struct conf conf;
@@ -27,9 +30,9 @@ struct engine {
 	/* zygote (nursery.c) */
 	int zygote_sock;
 	struct loop_io zygote_io;
-	pid_t zygote_pid;
 	bool zygote_ready;
-	struct garret_error zygote_err; /* why there is none, when code is set */
+	struct timespec host_stamps[NURSERY_STAMPS]; /* of what its template was made from */
+	struct garret_error zygote_err;              /* why there is none, when code is set */
 
 	/* slots.c */
 	struct list slots; /* of struct slot: those no session has taken */
@@ -43,7 +46,6 @@ struct engine {
 	/* reaper.c */
 	int reaper_sock;
 	struct loop_io reaper_io;
-	pid_t reaper_pid;
 	int nets[64]; /* clean network namespaces */
 	unsigned n_nets;
 

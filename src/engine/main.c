@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -25,6 +26,7 @@
 #include "engine/zygote.h"
 #include "init/init.h"
 
+#define LAST_MS 60000 /* for the reaper to empty the trash; the next start goes on with it */
 #define SWEEP_MS 5000 /* leftovers of a killed engine have this long to die */
 
 struct arguments {
@@ -215,6 +217,11 @@ static int catch_signals(struct engine *e, struct garret_error *err)
 	return 0;
 }
 
+static bool instance_dead(void *ctx, const char *instance)
+{
+	return store_instance_dead(ctx, instance);
+}
+
 /* Everything up to the first request, in the order in which later parts need earlier ones. */
 static int engine_start(struct engine *e, const struct arguments *a, struct garret_error *err)
 {
@@ -226,14 +233,15 @@ static int engine_start(struct engine *e, const struct arguments *a, struct garr
 	store_instance(e, instance);
 	if ((rc = cgroups_open(&e->cg, e->conf.cgroup_parent, instance, err)) < 0)
 		return rc;
+	cgroups_tidy(&e->cg, instance_dead, e);
 	store_sweep(e);
 	if (cgroups_sweep(&e->cg, now_ms() + SWEEP_MS))
 		log_warn("cgroups_left", "parent=%s", e->conf.cgroup_parent);
 	if ((rc = compile_filters(e, err)) < 0 || (rc = loop_new(&e->loop, err)) < 0)
 		return rc;
 	slots_init(e);
-	if ((rc = catch_signals(e, err)) < 0 || (rc = reaper_start(e, err)) < 0 ||
-	    (rc = nursery_start(e, err)) < 0)
+	if ((rc = catch_signals(e, err)) < 0 || (rc = nursery_adopt(e, err)) < 0 ||
+	    (rc = reaper_start(e, err)) < 0 || (rc = nursery_start(e, err)) < 0)
 		return rc;
 	if (a->system)
 		return serve_system(e, a->socket, a->group, err);
@@ -245,6 +253,9 @@ static void engine_stop(struct engine *e)
 {
 	nursery_stop(e);
 	reaper_stop(e);
+	/* No session is left; what remains are our own, and each of them is ending. */
+	for (uint64_t end = now_ms() + LAST_MS; waitpid(-1, NULL, WNOHANG) >= 0 && now_ms() < end;)
+		(void)nanosleep(&(struct timespec){ .tv_nsec = 1000 * 1000 }, NULL);
 	cgroups_done(&e->cg);
 	for (int i = 0; i < FILTERS; i++)
 		filter_release(&e->filters[i]);

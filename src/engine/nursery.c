@@ -2,10 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,22 +76,62 @@ static int send_setup(struct engine *e, struct garret_error *err)
 	return msg_send(e->zygote_sock, s, sizeof(*s), fds, n, err);
 }
 
-static void on_zygote_ended(struct engine *e)
+/* Forget it, without waiting: it ends when its socket is closed, and is buried as an orphan. */
+static bool let_go(struct engine *e)
 {
+	bool was_ready = e->zygote_ready;
+
 	loop_io_remove(&e->zygote_io);
 	e->zygote_sock = fd_close(e->zygote_sock);
 	e->zygote_ready = false;
-	if (e->zygote_pid > 0)
-		(void)waitpid(e->zygote_pid, NULL, 0); /* it has closed its socket: it is ending */
-	e->zygote_pid = 0;
+	return was_ready;
+}
+
+static void on_zygote_ended(struct engine *e)
+{
+	bool was_ready = let_go(e);
+
 	if (e->ending)
 		return;
-	if (e->zygote_err.code == GARRET_OK) {
+	/* One that dies at its start would do so again. */
+	if (!was_ready && e->zygote_err.code == GARRET_OK)
+		(void)garret_fail(&e->zygote_err, GARRET_INTERNAL, "the zygote died at its start");
+	if (was_ready) {
 		log_error("zygote_died", "restart=yes");
 		if (nursery_start(e, &e->zygote_err) == 0)
 			return;
 	}
 	session_slot_failed(e);
+}
+
+/* What the template has copied, and what changes whenever packages do. */
+static void stamp_host(struct timespec *ret)
+{
+	static const char *const paths[] = { "/etc/ld.so.cache", "/etc/alternatives",
+					     "/etc/ssl/certs", "/etc/resolv.conf" };
+
+	for (size_t i = 0; i < NURSERY_STAMPS; i++) {
+		struct stat st = { 0 };
+
+		(void)stat(paths[i], &st);
+		ret[i] = st.st_mtim;
+	}
+}
+
+void nursery_refresh(struct engine *e)
+{
+	struct timespec now[NURSERY_STAMPS];
+
+	if (!e->zygote_ready)
+		return;
+	stamp_host(now);
+	if (!memcmp(now, e->host_stamps, sizeof(now)))
+		return;
+	log_info("template_renewed", "runtime=host");
+	(void)let_go(e);
+	slots_drop(e);
+	if (nursery_start(e, &e->zygote_err) < 0)
+		session_slot_failed(e);
 }
 
 static void on_note(struct loop_io *io, uint32_t events)
@@ -123,8 +166,10 @@ int nursery_start(struct engine *e, struct garret_error *err)
 {
 	autoclose int theirs = -EBADF;
 	int pair[2], rc;
+	pid_t pid;
 
 	e->zygote_io.fd = -EBADF;
+	stamp_host(e->host_stamps);
 	rc = msg_pair(pair, false, err);
 	if (rc < 0)
 		return rc;
@@ -132,10 +177,10 @@ int nursery_start(struct engine *e, struct garret_error *err)
 	theirs = pair[1];
 	if (fd_set_nonblock(e->zygote_sock, true) < 0)
 		return garret_fail_errno(err, "the zygote's socket");
-	e->zygote_pid = fork();
-	if (e->zygote_pid < 0)
+	pid = fork();
+	if (pid < 0)
 		return garret_fail_errno(err, "fork the zygote");
-	if (e->zygote_pid == 0)
+	if (pid == 0)
 		become_zygote(theirs);
 	rc = send_setup(e, err);
 	if (rc < 0)
@@ -145,10 +190,21 @@ int nursery_start(struct engine *e, struct garret_error *err)
 
 void nursery_stop(struct engine *e)
 {
-	loop_io_remove(&e->zygote_io);
-	e->zygote_sock = fd_close(e->zygote_sock);
-	e->zygote_ready = false;
-	while (e->zygote_pid > 0 && waitpid(e->zygote_pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	e->zygote_pid = 0;
+	(void)let_go(e);
+}
+
+/* Also inits whose zygote is no more: they have become children of the engine. */
+static void on_child(void *ctx, int signo)
+{
+	int status, pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+		session_exited(ctx, pid, status);
+}
+
+int nursery_adopt(struct engine *e, struct garret_error *err)
+{
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+		return garret_fail_errno(err, "become the parent of orphans");
+	return loop_signal(e->loop, SIGCHLD, on_child, e, err);
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -151,6 +150,7 @@ int reaper_start(struct engine *e, struct garret_error *err)
 	struct reaper r = { .trash = { e->trash_fd, e->workspaces_trash_fd } };
 	autoclose int theirs = -EBADF;
 	int pair[2], rc = msg_pair(pair, false, err);
+	pid_t pid;
 
 	if (rc < 0)
 		return rc;
@@ -158,10 +158,10 @@ int reaper_start(struct engine *e, struct garret_error *err)
 	theirs = pair[1];
 	if (fd_set_nonblock(e->reaper_sock, true) < 0)
 		return garret_fail_errno(err, "the reaper's socket");
-	e->reaper_pid = fork();
-	if (e->reaper_pid < 0)
+	pid = fork();
+	if (pid < 0)
 		return garret_fail_errno(err, "fork the reaper");
-	if (e->reaper_pid == 0) {
+	if (pid == 0) {
 		/* The lock and the loop's descriptors must not live on in here. */
 		const int keep[] = { theirs, e->trash_fd, e->workspaces_trash_fd };
 
@@ -201,7 +201,4 @@ void reaper_stop(struct engine *e)
 	e->reaper_sock = fd_close(e->reaper_sock);
 	while (e->n_nets)
 		fd_close(e->nets[--e->n_nets]);
-	while (e->reaper_pid > 0 && waitpid(e->reaper_pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	e->reaper_pid = 0;
 }

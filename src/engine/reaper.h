@@ -15,7 +15,7 @@ void reaper_poke(struct engine *e);
 void reaper_give_net(struct engine *e, int fd);
 /* One that was found clean, or -EBADF. */
 int reaper_take_net(struct engine *e);
-/* Wait until the trash is empty and it has ended. */
+/* Close its socket: it ends when the trash is empty. */
 void reaper_stop(struct engine *e);
 
 #endif

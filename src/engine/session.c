@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/time.h"
 #include "engine/check.h"
+#include "engine/nursery.h"
 #include "engine/plan.h"
 #include "engine/reaper.h"
 #include "engine/serve.h"
@@ -361,6 +362,7 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 		return rc;
 	}
 	loop_timer_set(e->loop, &s->deadline, now_ms() + START_MS, on_deadline, s);
+	nursery_refresh(e);
 	start_queued(e);
 	slots_fill(e);
 	return 0;

@@ -111,6 +111,12 @@ void store_close(struct engine *e)
 		*fds[i] = fd_close(*fds[i]);
 }
 
+/* The byte of the shared file that stands for an instance, behind those for the ids. */
+static off_t instance_place(const char *instance)
+{
+	return (off_t)((1ull << 40) | (strtoull(instance, NULL, 16) & 0xffffffffu));
+}
+
 void store_instance(const struct engine *e, char *ret)
 {
 	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a over what names the directory for good */
@@ -123,6 +129,19 @@ void store_instance(const struct engine *e, char *ret)
 	for (size_t i = 0; i < sizeof(id); i++)
 		h = (h ^ ((const uint8_t *)id)[i]) * 0x100000001b3ull;
 	(void)snprintf(ret, 17, "%016llx", (unsigned long long)h);
+	(void)fcntl(e->ids_fd, F_OFD_SETLK,
+		    &(struct flock){ .l_type = F_WRLCK,
+				     .l_whence = SEEK_SET,
+				     .l_start = instance_place(ret),
+				     .l_len = 1 });
+}
+
+bool store_instance_dead(const struct engine *e, const char *instance)
+{
+	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1 };
+
+	l.l_start = instance_place(instance);
+	return e->ids_fd >= 0 && fcntl(e->ids_fd, F_OFD_GETLK, &l) == 0 && l.l_type == F_UNLCK;
 }
 
 /* Our own parent of a workspace: nobody else may pass through it. */

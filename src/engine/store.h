@@ -15,8 +15,10 @@
 int store_open(struct engine *e, struct garret_error *err);
 void store_close(struct engine *e);
 
-/* A name for the engine of this state directory that survives restarts. */
+/* A name for the engine of this state directory that survives restarts; claimed while it runs. */
 void store_instance(const struct engine *e, char *ret /* 17 */);
+/* Does no engine with that name run?  False when that can't be told. */
+bool store_instance_dead(const struct engine *e, const char *instance);
 
 /*
  * The directory of workspace ID, made when it doesn't exist; its descriptor (O_PATH)

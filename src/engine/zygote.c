@@ -12,7 +12,6 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -135,16 +134,6 @@ static bool take_order(const struct zygote *z, int signal_fd)
 	return true;
 }
 
-/*
- * The end of the engine is the end of all waiting helpers.  Not every host has a
- * first process that buries orphans; sessions that live on are left to it.
- */
-static void await_helpers(void)
-{
-	for (int tries = 0; tries < 200 && waitpid(-1, NULL, WNOHANG) >= 0; tries++)
-		(void)nanosleep(&(struct timespec){ .tv_nsec = 2 * 1000 * 1000 }, NULL);
-}
-
 static int serve(const struct zygote *z, struct garret_error *err)
 {
 	autoclose int signal_fd = -EBADF;
@@ -166,10 +155,8 @@ static int serve(const struct zygote *z, struct garret_error *err)
 		while (read(signal_fd, &info, sizeof(info)) == sizeof(info))
 			;
 		report_ended(z->sock);
-		if (p[0].revents && !take_order(z, signal_fd)) {
-			await_helpers();
-			return 0;
-		}
+		if (p[0].revents && !take_order(z, signal_fd))
+			return 0; /* what is left of the children goes to the engine */
 	}
 }
 
