@@ -350,22 +350,34 @@ int cgroups_remove(const struct cgroups *cg, const char *name)
 	return left;
 }
 
+/* The processes of one group itself. */
+static unsigned kill_members(int dir)
+{
+	int fd = openat(dir, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+	autofile FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	autofree char *line = NULL;
+	size_t cap = 0;
+	unsigned n = 0;
+
+	while (f && getline(&line, &cap, f) > 0) {
+		long pid = strtol(line, NULL, 10);
+
+		if (pid > 1 && pid != getpid() && kill((pid_t)pid, SIGKILL) == 0)
+			n++;
+	}
+	return n;
+}
+
 static unsigned kill_group(int parent, const char *name, int depth)
 {
 	int fd = open_beneath(parent, name, O_RDONLY | O_DIRECTORY, 0);
 	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	autofile FILE *f = NULL;
 	struct dirent *e;
-	unsigned n = 0;
-	int pid;
+	unsigned n;
 
 	if (!d || depth > 8)
 		return 0;
-	fd = openat(dirfd(d), "cgroup.procs", O_RDONLY | O_CLOEXEC);
-	f = fd < 0 ? NULL : fdopen(fd, "r");
-	while (f && fscanf(f, "%d", &pid) == 1)
-		if (pid > 1 && pid != getpid() && kill(pid, SIGKILL) == 0)
-			n++;
+	n = kill_members(dirfd(d));
 	while ((e = readdir(d)))
 		if (e->d_type == DT_DIR && e->d_name[0] != '.')
 			n += kill_group(dirfd(d), e->d_name, depth + 1);

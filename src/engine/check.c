@@ -142,7 +142,7 @@ int check_limits(const struct engine *e, const struct engine_open *o, struct cgr
 {
 	const struct conf *c = &e->conf;
 	uint8_t can = e->cg.limits;
-	uint64_t memory, swap, cpu, shares, pids;
+	uint64_t memory = 0, swap = 0, cpu = 0, shares = 0, pids = 0;
 	int rc;
 
 	rc = pick("memory", o->memory_bytes, c->default_memory, MEMORY_LEAST, c->max_memory,

@@ -55,10 +55,12 @@ static void row(int sock, enum doctor_level level, const char *name, const char 
 static void see_kernel(int sock)
 {
 	struct utsname u;
-	unsigned major = 0, minor = 0;
+	unsigned long major, minor;
+	char *rest;
 
 	(void)uname(&u);
-	(void)sscanf(u.release, "%u.%u", &major, &minor);
+	major = strtoul(u.release, &rest, 10);
+	minor = *rest == '.' ? strtoul(rest + 1, NULL, 10) : 0;
 	if (major < 5 || (major == 5 && minor < 15))
 		row(sock, DOCTOR_MISSING, "kernel", "Linux %s; 5.15 is the oldest supported",
 		    u.release);
@@ -158,11 +160,10 @@ static void see_ids(const struct engine *e, int sock)
 		}
 	while (subuid && getline(&line, &cap, subuid) > 0) {
 		char *rest = strchr(line, ':');
-		unsigned long long start, count;
+		unsigned long start = rest ? strtoul(rest + 1, &rest, 10) : 0;
 
-		if (rest && sscanf(rest + 1, "%llu:%llu", &start, &count) == 2 &&
-		    overlaps(start, count, e)) {
-			row(sock, DOCTOR_MISSING, "ids", "/etc/subuid gives the range at %llu away",
+		if (rest && *rest == ':' && overlaps(start, strtoul(rest + 1, NULL, 10), e)) {
+			row(sock, DOCTOR_MISSING, "ids", "/etc/subuid gives the range at %lu away",
 			    start);
 			bad = true;
 		}

@@ -183,7 +183,7 @@ static int give_birth(const struct helper *h, int *ret_child, int *ret_pidfd,
 	}
 	fd_close(b.cgroup_fd);
 	fd_close(b.memory_fd);
-	theirs = fd_close(theirs);
+	fd_close(take_fd(&theirs));
 	if (msg_recv(ours, &note, sizeof(note), NULL, NULL) != sizeof(note)) {
 		rc = garret_fail(err, GARRET_INTERNAL, "the session's first process died");
 	} else if (note.type != SLOT_READY) {

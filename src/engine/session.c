@@ -340,7 +340,7 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 {
 	struct cgroup_limits limits;
 	struct session *s;
-	uint64_t tmpfs;
+	uint64_t tmpfs = 0;
 	int rc = check_open(e, o, err);
 
 	if (rc == 0)

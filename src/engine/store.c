@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,7 +122,7 @@ void store_instance(const struct engine *e, char *ret)
 {
 	uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a over what names the directory for good */
 	struct stat st = { 0 };
-	uint64_t id[2];
+	uint64_t id[2] = { 0 };
 
 	(void)fstat(e->sessions_fd, &st);
 	id[0] = st.st_dev;
@@ -257,21 +258,25 @@ int store_write_meta(struct engine *e, const char *slot, int pid, uint64_t start
 /* Kill the process of a meta file if it still is the one that was meant. */
 static void kill_proven(const struct engine *e, const char *slot)
 {
-	unsigned long long start, ns;
-	uint64_t is_start, is_ns;
-	char path[300], text[128];
+	uint64_t start, ns, is_start, is_ns;
+	char path[300], text[128], *at = text;
 	autoclose int pidfd = -EBADF;
-	int pid;
+	long pid;
 
 	(void)snprintf(path, sizeof(path), "%s/meta", slot);
-	if (read_file_at(e->sessions_fd, path, text, sizeof(text)) < 0 ||
-	    sscanf(text, "%d %llu %llu", &pid, &start, &ns) != 3 || pid <= 1)
+	if (read_file_at(e->sessions_fd, path, text, sizeof(text)) < 0)
+		return;
+	pid = strtol(at, &at, 10);
+	start = strtoull(at, &at, 10);
+	ns = strtoull(at, &at, 10);
+	if (pid <= 1 || pid > INT_MAX || !start || !ns)
 		return;
 	/* Opened first: what is compared then cannot be another process's number. */
-	pidfd = pidfd_open(pid, 0);
-	if (pidfd < 0 || proof_of(pid, &is_start, &is_ns) < 0 || is_start != start || is_ns != ns)
+	pidfd = pidfd_open((pid_t)pid, 0);
+	if (pidfd < 0 || proof_of((int)pid, &is_start, &is_ns) < 0 || is_start != start ||
+	    is_ns != ns)
 		return;
-	log_info("session_leftover", "slot=%s pid=%d", slot, pid);
+	log_info("session_leftover", "slot=%s pid=%ld", slot, pid);
 	(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
 }
 

@@ -93,9 +93,9 @@ int userns_make(int proc_fd, const struct id_line *uids, unsigned n_uids,
 		fd_close(ours);
 		first_process(proc_fd, closed, theirs);
 	}
-	theirs = fd_close(theirs);
+	fd_close(take_fd(&theirs));
 	rc = fill(proc_fd, pid, ours, uids, n_uids, gids, n_gids, err);
-	ours = fd_close(ours);
+	fd_close(take_fd(&ours)); /* lets it go */
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;
 	return rc;
