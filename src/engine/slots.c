@@ -115,6 +115,7 @@ static void try_remove(struct loop_timer *t)
 void slot_end(struct slot *s, void (*gone)(void *ctx, bool clean), void *ctx)
 {
 	s->state = SLOT_ENDING;
+	loop_io_remove(&s->pid_io);
 	s->note = NULL;
 	s->gone = gone;
 	s->ctx = ctx;
@@ -130,6 +131,11 @@ void slot_end(struct slot *s, void (*gone)(void *ctx, bool clean), void *ctx)
 		       s->ending_since + (s->io.fd >= 0 ? HELPER_MS : 0), try_remove, s);
 }
 
+static void on_death(struct loop_io *io, uint32_t events)
+{
+	slot_end(io->ctx, NULL, NULL);
+}
+
 static void prepared(struct slot *s, const struct slot_note *n, struct msg_fds *fds)
 {
 	struct engine *e = s->engine;
@@ -140,6 +146,7 @@ static void prepared(struct slot *s, const struct slot_note *n, struct msg_fds *
 		s->pidfd = msg_fds_take(fds);
 		s->net_fd = msg_fds_take(fds);
 		e->slot_err.code = GARRET_OK;
+		(void)loop_io_add(e->loop, &s->pid_io, s->pidfd, EPOLLIN, on_death, s, NULL);
 		session_slot_ready(e);
 		slots_fill(e);
 		return;
@@ -218,7 +225,7 @@ static int slot_start(struct engine *e, struct garret_error *err)
 	s->index = index;
 	s->base = order.base = e->conf.id_start + SLOT_IDS * (index + 1);
 	s->handle = e->next_handle++;
-	s->sock = s->net_fd = s->pidfd = s->io.fd = -EBADF;
+	s->sock = s->net_fd = s->pidfd = s->io.fd = s->pid_io.fd = -EBADF;
 	(void)snprintf(s->name, sizeof(s->name), "%016llx", (unsigned long long)s->handle);
 	memcpy(order.name, s->name, sizeof(order.name));
 	net = reaper_take_net(e);
@@ -305,6 +312,7 @@ struct slot *slots_take(struct engine *e, void (*note)(void *ctx, const struct s
 		if (s->state != SLOT_WAITING)
 			continue;
 		list_remove(&s->link);
+		loop_io_remove(&s->pid_io);
 		s->state = SLOT_TAKEN;
 		s->note = note;
 		s->ctx = ctx;

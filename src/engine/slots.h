@@ -19,7 +19,8 @@ struct slot {
 	uint64_t handle;
 	char name[NAME_CAP];
 	int sock, net_fd;
-	int pid, pidfd; /* the first process, when prepared */
+	int pid, pidfd;        /* the first process, when prepared */
+	struct loop_io pid_io; /* while it waits: it may be killed before it is needed */
 	struct loop_io io;
 
 	/* of a slot that was taken */
