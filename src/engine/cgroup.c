@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,8 +232,9 @@ static int make_unified(int dir, const char *name, uint32_t owner, struct garret
 int cgroups_enter(const struct cgroups *cg, const char *name, uint32_t owner,
 		  struct garret_error *err)
 {
+	char path[128];
+
 	for (int h = 0; h < CG_HIERARCHIES; h++) {
-		char path[128];
 		int rc = 0;
 
 		if (cg->dir[h] < 0)
@@ -243,11 +245,19 @@ int cgroups_enter(const struct cgroups *cg, const char *name, uint32_t owner,
 			rc = garret_fail_errno(err, "make a %s control group", v1_names[h]);
 		if (rc < 0)
 			return rc;
-		(void)snprintf(path, sizeof(path), "%s/%scgroup.procs", name,
-			       h == CG_UNIFIED ? "init/" : "");
+		(void)snprintf(path, sizeof(path), "%s/cgroup.procs", name);
 		if (write_file_at(cg->dir[h], path, "0") < 0)
 			return garret_fail_errno(err, "enter a control group");
 	}
+	/*
+	 * Begun in the slot's own group and not in init's leaf: where cgroup2 is mounted with
+	 * nsdelegate, nothing can be moved to what lies outside of the namespace's root.
+	 */
+	if (unshare(CLONE_NEWCGROUP) < 0)
+		return garret_fail_errno(err, "make a control group namespace");
+	(void)snprintf(path, sizeof(path), "%s/init/cgroup.procs", name);
+	if (cg->dir[CG_UNIFIED] >= 0 && write_file_at(cg->dir[CG_UNIFIED], path, "0") < 0)
+		return garret_fail_errno(err, "enter init's control group");
 	return 0;
 }
 

@@ -46,7 +46,8 @@ int cgroups_open(struct cgroups *cg, const char *parent, const char *instance,
 /* Remove the engine's directories when they are empty, close the descriptors. */
 void cgroups_done(struct cgroups *cg);
 
-/* In a helper: make NAME everywhere, give its unified part to `owner`, and enter it. */
+/* In a helper: make NAME everywhere, give its unified part to `owner`, and enter it,
+ * with a cgroup namespace that begins there. */
 int cgroups_enter(const struct cgroups *cg, const char *name, uint32_t owner,
 		  struct garret_error *err);
 int cgroups_set(const struct cgroups *cg, const char *name, const struct cgroup_limits *l,

@@ -159,7 +159,7 @@ static int give_birth(const struct helper *h, int *ret_child, int *ret_pidfd,
 	struct build b = { .z = h->z, .base = h->slot->base, .userns_fd = h->userns_fd };
 	struct clone_args args = {
 		.flags = CLONE_PARENT | CLONE_PIDFD | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC |
-			 CLONE_NEWUTS | CLONE_NEWCGROUP,
+			 CLONE_NEWUTS,
 		.pidfd = (uint64_t)(uintptr_t)&pidfd,
 	};
 	struct slot_note note = { 0 };
