@@ -1,0 +1,516 @@
+/*
+ * Times a server that speaks the sandboxd wire, each thing interleaved with its
+ * floor, so that whatever else the machine does hits both alike:
+ *
+ *	run	POST /run ["true"], kept connection	floor: vfork+exec+wait of true
+ *	null	GET /healthz
+ *	open	POST /sessions (and DELETE)		floor: the engine alone (--engine)
+ *	rate	16 connections at once			floor: one bare loop a CPU
+ *
+ * Prints one JSON object a window; judging is the caller's.  Loopback only.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "base/text.h"
+#include "base/time.h"
+#include "io/msg.h"
+#include "proto/engine.h"
+#include "provider/engine_client.h"
+
+#define CONNECTIONS 16
+
+struct bench_opts {
+	const char *url, *token, *runtime, *engine, *state;
+	uint64_t windows, runs, opens, rate_ms;
+	bool help;
+};
+
+#define B(f, n, k, a, h) OPT(struct bench_opts, f, n, 0, k, a, h)
+static const struct opt table[] = {
+	B(url, "url", OPT_STRING, "URL", "http://127.0.0.1:PORT"),
+	B(token, "token", OPT_STRING, "TOKEN", "the service token"),
+	B(runtime, "runtime", OPT_STRING, "ALIAS", "runtime of the sessions"),
+	B(engine, "engine", OPT_STRING, "PROGRAM", "garret-engine, for the floor of open"),
+	B(state, "state", OPT_STRING, "DIR", "and a state directory for it"),
+	B(windows, "windows", OPT_NUMBER, "N", "windows (5)"),
+	B(runs, "runs", OPT_NUMBER, "N", "runs a window (100)"),
+	B(opens, "opens", OPT_NUMBER, "N", "opens a window (15)"),
+	B(rate_ms, "rate-ms", OPT_NUMBER, "MS", "length of each rate measurement (1000)"),
+	B(help, "help", OPT_FLAG, NULL, "show this"),
+	{ 0 },
+};
+
+static struct bench_opts opts = { .windows = 5, .runs = 100, .opens = 15, .rate_ms = 1000 };
+static uint16_t port;
+extern char **environ;
+
+static void die(const char *what)
+{
+	(void)fprintf(stderr, "garret-bench: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+/* ---- a kept connection ---- */
+
+struct conn {
+	int fd;
+	char in[1 << 16];
+	size_t n;
+};
+
+static void conn_open(struct conn *c)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+				  .sin_port = htons(port),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int one = 1;
+
+	c->n = 0;
+	c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
+		die("connect");
+	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+static void conn_send(struct conn *c, const char *method, const char *path, const char *token,
+		      const char *body)
+{
+	char out[2048];
+	int n = snprintf(out, sizeof(out),
+			 "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sandbox-Token: %s\r\n"
+			 "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			 method, path, token, strlen(body), body);
+
+	if (n < 0 || (size_t)n >= sizeof(out) || write_full(c->fd, out, (size_t)n) < 0)
+		die("send");
+}
+
+/* A whole answer is there: its status and where its body is; 0 when more is needed. */
+static int conn_parse(struct conn *c, const char **body, size_t *used)
+{
+	char *end, *length, *chunked;
+	int status = 0;
+
+	c->in[c->n] = '\0';
+	end = strstr(c->in, "\r\n\r\n");
+	if (!end || sscanf(c->in, "HTTP/1.1 %d", &status) != 1)
+		return 0;
+	*body = end + 4;
+	*end = '\0';
+	length = strcasestr(c->in, "\r\ncontent-length:");
+	chunked = strcasestr(c->in, "\r\ntransfer-encoding: chunked");
+	*end = '\r';
+	if (chunked) {
+		char *last = strstr(end, "\r\n0\r\n\r\n");
+
+		*used = last ? (size_t)(last + 7 - c->in) : 0;
+		return last ? status : 0;
+	}
+	*used = (size_t)(end + 4 - c->in) + (length ? strtoul(length + 17, NULL, 10) : 0);
+	return c->n >= *used ? status : 0;
+}
+
+/* False when the connection ended. */
+static bool conn_read(struct conn *c)
+{
+	ssize_t n = read(c->fd, c->in + c->n, sizeof(c->in) - 1 - c->n);
+
+	if (n > 0)
+		c->n += (size_t)n;
+	return n > 0;
+}
+
+static int conn_call(struct conn *c, const char *method, const char *path, const char *token,
+		     const char *body, const char **answer)
+{
+	const char *at;
+	size_t used;
+	int status;
+
+	conn_send(c, method, path, token, body);
+	c->n = 0;
+	while (!(status = conn_parse(c, &at, &used)))
+		if (!conn_read(c))
+			die("the server closed the connection");
+	if (answer)
+		*answer = at;
+	return status;
+}
+
+static void field(const char *json, const char *name, char *out, size_t cap)
+{
+	char key[64];
+	const char *p;
+
+	(void)snprintf(key, sizeof(key), "\"%s\":", name);
+	p = strstr(json, key);
+	p = p ? strchr(p + strlen(key), '"') : NULL;
+	(void)snprintf(out, cap, "%.*s", p ? (int)strcspn(p + 1, "\"") : 0, p ? p + 1 : "");
+}
+
+struct target {
+	char path[128], token[64], id[80];
+};
+
+static void session_open(struct conn *c, struct target *t)
+{
+	char body[128] = "{}";
+	const char *answer;
+
+	if (opts.runtime)
+		(void)snprintf(body, sizeof(body), "{\"runtime\":\"%s\"}", opts.runtime);
+	if (conn_call(c, "POST", "/sessions", opts.token, body, &answer) != 200) {
+		(void)fprintf(stderr, "garret-bench: open: %.300s\n", answer);
+		exit(1);
+	}
+	field(answer, "session_id", t->id, sizeof(t->id));
+	field(answer, "token", t->token, sizeof(t->token));
+	(void)snprintf(t->path, sizeof(t->path), "/sessions/%s/run", t->id);
+}
+
+static void session_close(struct conn *c, const struct target *t)
+{
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "/sessions/%s?purge=true", t->id);
+	(void)conn_call(c, "DELETE", path, opts.token, "", NULL);
+}
+
+static void run_body(char out[160])
+{
+	uint8_t random[16];
+	char id[33];
+
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		die("random bytes");
+	hex_encode(random, sizeof(random), id);
+	(void)snprintf(out, 160,
+		       "{\"argv\":[\"true\"],\"env\":{},\"timeout_seconds\":30,\"run_id\":\"%s\"}",
+		       id);
+}
+
+static void run_once(struct conn *c, const struct target *t)
+{
+	char body[160];
+	const char *answer;
+
+	run_body(body);
+	if (conn_call(c, "POST", t->path, t->token, body, &answer) != 200 ||
+	    !strstr(answer, "\"exit_code\":0")) {
+		(void)fprintf(stderr, "garret-bench: run: %.300s\n", answer);
+		exit(1);
+	}
+}
+
+/* ---- floors ---- */
+
+static void bare_once(void)
+{
+	char *argv[] = { (char *)(uintptr_t) "true", NULL };
+	pid_t pid;
+	int status;
+
+	/* glibc's posix_spawn is vfork and exec. */
+	if (posix_spawn(&pid, "/bin/true", NULL, NULL, argv, environ) ||
+	    waitpid(pid, &status, 0) != pid || status)
+		die("bare true");
+}
+
+struct engine {
+	int fd;
+	pid_t pid;
+	uint64_t request;
+};
+
+static size_t ask(struct engine *e, struct put *p, const int *fds, unsigned n_fds, uint8_t *answer)
+{
+	struct garret_error err = { 0 };
+	struct init_header h;
+	struct get g;
+	ssize_t n;
+
+	if (msg_send(e->fd, p->buf, engine_end(p), fds, n_fds, &err) < 0)
+		die(err.msg);
+	do {
+		n = msg_recv(e->fd, answer, ENGINE_FRAME_MAX, NULL, &err);
+		if (n <= 0 || !engine_parse(&g, answer, (size_t)n, &h))
+			die("the engine ended");
+	} while (h.type == ENGINE_DIED);
+	if (h.type == ENGINE_ERROR) {
+		(void)get_u32(&g);
+		(void)get_u32(&g);
+		(void)fprintf(stderr, "garret-bench: engine: %s\n", get_str(&g, 512));
+		exit(1);
+	}
+	return (size_t)n;
+}
+
+static void engine_begin_alone(struct engine *e)
+{
+	struct garret_error err = { 0 };
+	uint8_t frame[ENGINE_FRAME_MAX];
+	struct put p;
+
+	if (engine_start(opts.engine, opts.state, NULL, &e->fd, &e->pid, &err) < 0)
+		die(err.msg);
+	engine_begin(&p, frame, ENGINE_HELLO, ++e->request);
+	put_u16(&p, ENGINE_MAJOR);
+	put_u16(&p, ENGINE_MINOR);
+	(void)ask(e, &p, NULL, 0, frame);
+}
+
+/* From the request until init has said HELLO. Microseconds. */
+static double engine_open_once(struct engine *e)
+{
+	struct engine_open o = { .id = "bench",
+				 .runtime = "host",
+				 .work_dir = "/workspace",
+				 .hostname = "bench",
+				 .flags = ENGINE_OPEN_CONNECTED | ENGINE_OPEN_EPHEMERAL };
+	uint8_t frame[ENGINE_FRAME_MAX], answer[ENGINE_FRAME_MAX];
+	struct engine_opened opened;
+	struct init_header h;
+	struct put p;
+	struct get g;
+	int pair[2];
+	uint64_t start = now_us(), end;
+	size_t n;
+
+	if (msg_pair(pair, false, NULL) < 0)
+		die("socket pair");
+	init_begin(&p, frame, INIT_HELLO, 1);
+	p.cap = ENGINE_FRAME_MAX;
+	put_u16(&p, INIT_MAJOR);
+	put_u16(&p, INIT_MINOR);
+	put_bytes(&p, o.nonce, INIT_NONCE);
+	if (msg_send(pair[0], frame, init_end(&p), NULL, 0, NULL) < 0)
+		die("hello");
+	engine_begin(&p, frame, ENGINE_OPEN, ++e->request);
+	engine_put_open(&p, &o);
+	n = ask(e, &p, &pair[1], 1, answer);
+	if (!engine_parse(&g, answer, n, &h) || !engine_get_opened(&g, &opened) ||
+	    msg_recv(pair[0], answer, sizeof(answer), NULL, NULL) <= 0)
+		die("open");
+	end = now_us();
+	engine_begin(&p, frame, ENGINE_CLOSE, ++e->request);
+	put_u64(&p, opened.handle);
+	put_u8(&p, 1);
+	(void)ask(e, &p, NULL, 0, answer);
+	fd_close(pair[0]);
+	fd_close(pair[1]);
+	return (double)(end - start);
+}
+
+/* Bare loops, one a CPU: trues per second. */
+static double bare_rate(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t *counts =
+		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	uint64_t start = now_us(), until = start + opts.rate_ms * 1000, total = 0;
+
+	if (counts == MAP_FAILED)
+		die("mmap");
+	pid_t pids[64];
+
+	cpus = cpus > 64 ? 64 : cpus;
+	for (long i = 0; i < cpus; i++) {
+		pids[i] = fork();
+		if (pids[i] == 0) {
+			while (now_us() < until) {
+				bare_once();
+				counts[i]++;
+			}
+			_exit(0);
+		}
+	}
+	for (long i = 0; i < cpus; i++)
+		if (waitpid(pids[i], NULL, 0) != pids[i])
+			die("bare loops");
+	for (long i = 0; i < cpus; i++)
+		total += counts[i];
+	(void)munmap(counts, 4096);
+	return (double)total * 1e6 / (double)(now_us() - start);
+}
+
+/* ---- 16 clients ---- */
+
+static double http_rate(struct conn *conns, const struct target *targets, unsigned n_targets)
+{
+	struct pollfd pf[CONNECTIONS];
+	uint64_t start = now_us(), until = start + opts.rate_ms * 1000, done = 0;
+	unsigned flying = CONNECTIONS;
+	char body[160];
+
+	for (int i = 0; i < CONNECTIONS; i++) {
+		pf[i] = (struct pollfd){ .fd = conns[i].fd, .events = POLLIN };
+		conns[i].n = 0;
+		run_body(body);
+		conn_send(&conns[i], "POST", targets[(unsigned)i % n_targets].path,
+			  targets[(unsigned)i % n_targets].token, body);
+	}
+	while (flying) {
+		if (poll(pf, CONNECTIONS, 30000) <= 0)
+			die("no answer");
+		for (int i = 0; i < CONNECTIONS; i++) {
+			const char *at;
+			size_t used;
+			int status;
+
+			if (!(pf[i].revents & (POLLIN | POLLHUP)))
+				continue;
+			if (!conn_read(&conns[i]))
+				die("the server closed the connection");
+			status = conn_parse(&conns[i], &at, &used);
+			if (!status)
+				continue;
+			if (status != 200 || !strstr(at, "\"exit_code\":0")) {
+				(void)fprintf(stderr, "garret-bench: %d %.200s\n", status, at);
+				exit(1);
+			}
+			conns[i].n = 0;
+			if (now_us() >= until) {
+				pf[i].fd = -1;
+				flying--;
+				continue;
+			}
+			done++;
+			run_body(body);
+			conn_send(&conns[i], "POST", targets[(unsigned)i % n_targets].path,
+				  targets[(unsigned)i % n_targets].token, body);
+		}
+	}
+	return (double)done * 1e3 / (double)opts.rate_ms;
+}
+
+/* ---- windows ---- */
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double median(double *v, uint64_t n)
+{
+	qsort(v, n, sizeof(*v), compare);
+	return n ? v[n / 2] : 0;
+}
+
+static double load(void)
+{
+	double l[1] = { 0 };
+
+	return getloadavg(l, 1) == 1 ? l[0] : -1;
+}
+
+static void window(uint64_t number, struct conn *conns, struct target *targets, unsigned n_targets,
+		   struct engine *engine)
+{
+	double *run = xcalloc(opts.runs, sizeof(double)),
+	       *bare = xcalloc(opts.runs, sizeof(double)),
+	       *null = xcalloc(opts.runs, sizeof(double)),
+	       *open = xcalloc(opts.opens, sizeof(double)),
+	       *alone = xcalloc(opts.opens, sizeof(double)), rate, floor;
+	uint64_t start;
+
+	for (uint64_t i = 0; i < opts.runs; i++) {
+		start = now_us();
+		bare_once();
+		bare[i] = (double)(now_us() - start);
+		start = now_us();
+		(void)conn_call(&conns[0], "GET", "/healthz", opts.token, "", NULL);
+		null[i] = (double)(now_us() - start);
+		start = now_us();
+		run_once(&conns[0], &targets[0]);
+		run[i] = (double)(now_us() - start);
+	}
+	for (uint64_t i = 0; i < opts.opens; i++) {
+		struct target t;
+
+		if (engine->fd >= 0)
+			alone[i] = engine_open_once(engine);
+		start = now_us();
+		session_open(&conns[0], &t);
+		open[i] = (double)(now_us() - start);
+		session_close(&conns[0], &t);
+		(void)usleep(20000); /* opens one after the other, not a burst */
+	}
+	floor = bare_rate();
+	rate = http_rate(conns, targets, n_targets);
+	(void)printf(
+		"{\"window\":%llu,\"load\":%.2f,\"run_us\":%.0f,\"bare_us\":%.0f,\"null_us\":%.0f,"
+		"\"open_us\":%.0f,\"engine_open_us\":%.0f,\"rate\":%.0f,\"bare_rate\":%.0f}\n",
+		(unsigned long long)number, load(), median(run, opts.runs), median(bare, opts.runs),
+		median(null, opts.runs), median(open, opts.opens), median(alone, opts.opens), rate,
+		floor);
+	(void)fflush(stdout);
+	free(run);
+	free(bare);
+	free(null);
+	free(open);
+	free(alone);
+}
+
+int main(int argc, char **argv)
+{
+	static struct conn conns[CONNECTIONS];
+	struct target targets[4];
+	struct engine engine = { .fd = -EBADF };
+	struct garret_error err = { 0 };
+	autobuf struct strbuf help = STRBUF_INIT;
+	uint64_t n = 0;
+
+	if (opt_parse(table, argc, argv, &opts, &err) < 0) {
+		(void)fprintf(stderr, "garret-bench: %s\n", err.msg);
+		return 2;
+	}
+	if (opts.help || !opts.url || !opts.token) {
+		opt_help(table, &help);
+		(void)fputs(help.buf, stdout);
+		return opts.help ? 0 : 2;
+	}
+	if (strncmp(opts.url, "http://127.0.0.1:", 17) != 0 || !parse_u64(opts.url + 17, &n) ||
+	    n > 65535) {
+		(void)fputs("garret-bench: the URL is http://127.0.0.1:PORT\n", stderr);
+		return 2;
+	}
+	port = (uint16_t)n;
+	(void)signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < CONNECTIONS; i++)
+		conn_open(&conns[i]);
+	for (int i = 0; i < 4; i++)
+		session_open(&conns[0], &targets[i]);
+	if (opts.engine)
+		engine_begin_alone(&engine);
+	for (int i = 0; i < 10; i++)
+		run_once(&conns[0], &targets[i % 4]);
+	for (uint64_t w = 0; w < opts.windows; w++)
+		window(w, conns, targets, 4, &engine);
+	for (int i = 0; i < 4; i++)
+		session_close(&conns[0], &targets[i]);
+	fd_close(engine.fd);
+	if (engine.pid > 0)
+		(void)waitpid(engine.pid, NULL, 0);
+	return 0;
+}
