@@ -325,7 +325,7 @@ static int ask_credentials(int sock, struct credentials *ret, struct garret_erro
 
 	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &c, &n) < 0)
 		return garret_fail_errno(err, "ask who the peer is");
-	*ret = (struct credentials){ c.uid, c.gid };
+	*ret = (struct credentials){ c.uid, c.gid, true };
 	return 0;
 }
 
@@ -342,7 +342,8 @@ int serve_private(struct engine *e, int sock, uid_t uid, struct garret_error *er
 	if (rc < 0)
 		return rc;
 	if (uid != (uid_t)-1)
-		cred = (struct credentials){ uid, uid };
+		/* The socket is older than the peer's change of user: its groups are another's. */
+		cred = (struct credentials){ uid, uid, false };
 	if (fd_set_cloexec(sock, true) < 0 || fd_set_nonblock(sock, true) < 0)
 		return garret_fail_errno(err, "the peer's socket");
 	return peer_add(e, sock, &cred, err);

@@ -22,7 +22,7 @@ static bool in_group(int sock, const struct credentials *peer, gid_t gid)
 
 	if (gid == peer->gid)
 		return true;
-	if (getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, groups, &n) < 0)
+	if (!peer->groups || getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, groups, &n) < 0)
 		return false;
 	for (size_t i = 0; i < n / sizeof(groups[0]); i++)
 		if (groups[i] == gid)

@@ -11,6 +11,7 @@
 struct credentials {
 	uid_t uid;
 	gid_t gid;
+	bool groups; /* those of the socket are the peer's too */
 };
 
 /*
