@@ -44,6 +44,24 @@ static int make_parents(const char *dir, struct garret_error *err)
 	}
 }
 
+/*
+ * The directory is garretd's, and root is at work: a second name of somebody else's
+ * file there would be given away.
+ */
+static int give_lock(int fd, uid_t uid, gid_t gid, const char *state_dir, struct garret_error *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return garret_fail_errno(err, "look at %s/daemon/lock", state_dir);
+	if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || (st.st_uid != 0 && st.st_uid != uid))
+		return garret_fail(err, GARRET_DENIED,
+				   "%s/daemon/lock is no file of its own: remove it", state_dir);
+	if (fchown(fd, uid, gid) < 0)
+		return garret_fail_errno(err, "give %s/daemon/lock to uid %u", state_dir, uid);
+	return 0;
+}
+
 int state_prepare(const char *state_dir, uid_t uid, gid_t gid, struct state *ret,
 		  struct garret_error *err)
 {
@@ -52,8 +70,8 @@ int state_prepare(const char *state_dir, uid_t uid, gid_t gid, struct state *ret
 	int rc;
 
 	if (state_dir[0] != '/')
-		return garret_fail(err, GARRET_INVALID, "GARRET_STATE_DIR: an absolute path, not \"%.100s\"",
-				   state_dir);
+		return garret_fail(err, GARRET_INVALID,
+				   "GARRET_STATE_DIR: an absolute path, not \"%.100s\"", state_dir);
 	rc = make_parents(state_dir, err);
 	if (rc < 0)
 		return rc;
@@ -65,14 +83,17 @@ int state_prepare(const char *state_dir, uid_t uid, gid_t gid, struct state *ret
 		return garret_wrap(dir, err, "GARRET_STATE_DIR: %s", state_dir);
 	if (geteuid() == 0 && (fchownat(dir, "", uid, gid, AT_EMPTY_PATH) < 0 ||
 			       fchmodat(top, "daemon", 0700, 0) < 0))
-		return garret_fail_errno(err, "GARRET_STATE_DIR: give %s/daemon to uid %u", state_dir, uid);
+		return garret_fail_errno(err, "GARRET_STATE_DIR: give %s/daemon to uid %u",
+					 state_dir, uid);
 	lock = openat(dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (lock < 0)
 		return garret_fail_errno(err, "open %s/daemon/lock", state_dir);
 	if (flock(lock, LOCK_EX | LOCK_NB) < 0)
-		return garret_fail(err, GARRET_CONFLICT, "another garretd is running on %s", state_dir);
-	if (geteuid() == 0 && fchown(lock, uid, gid) < 0)
-		return garret_fail_errno(err, "give %s/daemon/lock to uid %u", state_dir, uid);
+		return garret_fail(err, GARRET_CONFLICT, "another garretd is running on %s",
+				   state_dir);
+	rc = geteuid() == 0 ? give_lock(lock, uid, gid, state_dir, err) : 0;
+	if (rc < 0)
+		return rc;
 	s.dir = xasprintf("%s/daemon", state_dir);
 	s.lock_fd = take_fd(&lock);
 	*ret = s;
@@ -93,13 +114,16 @@ static int read_or_make(int dir, const char *name, void *bytes, size_t n, bool *
 		return 0;
 	}
 	if (got >= 0)
-		return garret_fail(err, GARRET_INTERNAL,
-				   "%s in the state directory has %zd bytes, not %zu: put back a copy, or remove it "
-				   "(all tokens end then)", name, got, n);
+		return garret_fail(
+			err, GARRET_INTERNAL,
+			"%s in the state directory has %zd bytes, not %zu: put back a copy, or remove it "
+			"(all tokens end then)",
+			name, got, n);
 	if (errno != ENOENT)
 		return garret_fail_errno(err, "read %s", name);
 	fd = openat(dir, ".new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0 || write_full(fd, bytes, n) < 0 || fsync(fd) < 0 || renameat(dir, ".new", dir, name) < 0)
+	if (fd < 0 || write_full(fd, bytes, n) < 0 || fsync(fd) < 0 ||
+	    renameat(dir, ".new", dir, name) < 0)
 		return garret_fail_errno(err, "make %s", name);
 	*made = true;
 	return 0;
@@ -114,9 +138,11 @@ int state_load(struct state *s, bool want_token, struct garret_error *err)
 	int rc;
 
 	if (dir < 0 && errno == EACCES)
-		return garret_fail(err, GARRET_DENIED,
-				   "GARRET_STATE_DIR: uid %u, which garretd runs as, can't enter %s: every directory above "
-				   "it needs the right to be searched (chmod o+x)", geteuid(), s->dir);
+		return garret_fail(
+			err, GARRET_DENIED,
+			"GARRET_STATE_DIR: uid %u, which garretd runs as, can't enter %s: every directory above "
+			"it needs the right to be searched (chmod o+x)",
+			geteuid(), s->dir);
 	if (dir < 0)
 		return garret_fail_errno(err, "open %s", s->dir);
 	if (getrandom(s->key, sizeof(s->key), 0) != (ssize_t)sizeof(s->key) ||
