@@ -23,7 +23,7 @@ struct engine {
 	struct filter filters[FILTERS];
 
 	/* Below the state directory; all root's, 0700. */
-	int state_fd, sessions_fd, trash_fd, lock_fd;
+	int state_fd, sessions_fd, trash_fd, lock_fd, makers_fd;
 	int workspaces_fd, workspaces_trash_fd;
 	int ids_fd; /* host-wide claims on id ranges, or -EBADF */
 

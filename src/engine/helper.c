@@ -179,6 +179,7 @@ static int give_birth(const struct helper *h, int *ret_child, int *ret_pidfd,
 		return garret_fail_errno(err, "clone the session's first process");
 	if (pid == 0) {
 		(void)close(ours); /* or the end of the helper would not be seen */
+		(void)close(h->z->makers_fd);
 		build_main(&b);
 	}
 	fd_close(b.cgroup_fd);

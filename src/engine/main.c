@@ -286,6 +286,7 @@ static void engine_init(struct engine *e)
 			      .sessions_fd = -EBADF,
 			      .trash_fd = -EBADF,
 			      .lock_fd = -EBADF,
+			      .makers_fd = -EBADF,
 			      .workspaces_fd = -EBADF,
 			      .workspaces_trash_fd = -EBADF,
 			      .ids_fd = -EBADF,

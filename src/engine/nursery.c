@@ -56,7 +56,7 @@ static int send_setup(struct engine *e, struct garret_error *err)
 {
 	autofree struct zygote_setup *s = xnew(struct zygote_setup);
 	autoclose int filters = -EBADF;
-	int fds[CG_HIERARCHIES + 2];
+	int fds[CG_HIERARCHIES + 3];
 	unsigned n = 0;
 
 	filters = filters_file(e, s, err);
@@ -72,6 +72,7 @@ static int send_setup(struct engine *e, struct garret_error *err)
 		fds[n++] = e->cg.dir[h];
 	}
 	fds[n++] = e->sessions_fd;
+	fds[n++] = e->makers_fd;
 	fds[n++] = filters;
 	return msg_send(e->zygote_sock, s, sizeof(*s), fds, n, err);
 }

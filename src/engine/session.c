@@ -221,6 +221,7 @@ static void on_note(void *ctx, const struct slot_note *n)
 
 static void start(struct session *s)
 {
+	struct engine *e = s->engine; /* a failure frees s */
 	struct garret_error err = { 0 };
 	int rc;
 
@@ -238,7 +239,7 @@ static void start(struct session *s)
 	plan_done(&s->plan);
 	if (rc < 0)
 		fail(s, &err);
-	slots_fill(s->engine);
+	slots_fill(e);
 }
 
 static void start_queued(struct engine *e)

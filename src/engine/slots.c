@@ -30,7 +30,7 @@ void slots_init(struct engine *e)
 	list_init(&e->slots);
 	e->indexes = xcalloc(e->conf.max_sessions, 1);
 	/* Never the handle of an earlier engine, whose leftovers may still be there. */
-	e->next_handle = (wall_us() / 1000000u) << 24;
+	e->next_handle = (wall_us() / 1000u) << 16;
 }
 
 /*

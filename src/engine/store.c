@@ -17,6 +17,8 @@
 #include "base/mem.h"
 #include "base/time.h"
 
+#define MAKERS_MS 10000 /* much more than preparing takes on a loaded machine */
+
 /* mkdir -p with 0700 for what is made, root's all the way down from what was there. */
 static int make_path(const char *path, struct garret_error *err)
 {
@@ -63,15 +65,35 @@ static int open_sub(int dir, const char *name, struct garret_error *err)
 	return fd;
 }
 
-static int take_lock(struct engine *e, struct garret_error *err)
+/* Lock file NAME, waiting a while when another process has it. */
+static int lock_file(struct engine *e, const char *name, uint64_t wait_ms, struct garret_error *err)
 {
-	e->lock_fd = open_beneath(e->state_fd, "lock", O_RDWR | O_CREAT, 0600);
+	const uint64_t end = now_ms() + wait_ms;
+	autoclose int fd = open_beneath(e->state_fd, name, O_RDWR | O_CREAT, 0600);
+
+	if (fd < 0)
+		return garret_fail_errno(err, "open %s of %s", name, e->conf.state_dir);
+	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		if (now_ms() >= end)
+			return garret_fail(err, GARRET_CONFLICT, "another engine works in %s",
+					   e->conf.state_dir);
+		(void)nanosleep(&(struct timespec){ .tv_nsec = 2 * 1000 * 1000 }, NULL);
+	}
+	return take_fd(&fd);
+}
+
+/*
+ * One lock says that an engine lives.  The other is shared with its zygote and helpers:
+ * those of a killed engine still finish what they prepare, and only then is all of it
+ * there to be swept.
+ */
+static int take_locks(struct engine *e, struct garret_error *err)
+{
+	e->lock_fd = lock_file(e, "lock", 0, err);
 	if (e->lock_fd < 0)
-		return garret_fail_errno(err, "open the lock of %s", e->conf.state_dir);
-	if (flock(e->lock_fd, LOCK_EX | LOCK_NB) < 0)
-		return garret_fail(err, GARRET_CONFLICT, "another engine works in %s",
-				   e->conf.state_dir);
-	return 0;
+		return e->lock_fd;
+	e->makers_fd = lock_file(e, "makers", MAKERS_MS, err);
+	return e->makers_fd < 0 ? e->makers_fd : 0;
 }
 
 int store_open(struct engine *e, struct garret_error *err)
@@ -81,7 +103,7 @@ int store_open(struct engine *e, struct garret_error *err)
 	e->state_fd = make_path(e->conf.state_dir, err);
 	if (e->state_fd < 0)
 		return e->state_fd;
-	rc = take_lock(e, err);
+	rc = take_locks(e, err);
 	if (rc < 0)
 		return rc;
 	if ((e->sessions_fd = rc = open_sub(e->state_fd, "sessions", err)) < 0 ||
@@ -105,8 +127,8 @@ int store_open(struct engine *e, struct garret_error *err)
 
 void store_close(struct engine *e)
 {
-	int *fds[] = { &e->state_fd, &e->sessions_fd,   &e->trash_fd,           &e->lock_fd,
-		       &e->ids_fd,   &e->workspaces_fd, &e->workspaces_trash_fd };
+	int *fds[] = { &e->state_fd,  &e->sessions_fd, &e->trash_fd,      &e->lock_fd,
+		       &e->makers_fd, &e->ids_fd,      &e->workspaces_fd, &e->workspaces_trash_fd };
 
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		*fds[i] = fd_close(*fds[i]);

@@ -30,8 +30,8 @@
 
 enum filter_kind { FILTER_NONE, FILTER_NO_SUID, FILTER_NO_SUID_SGID, FILTERS };
 
-/* Descriptors: the cgroup directories in cgroup_mask's order, the sessions directory, and
- * a file with the filters behind each other, when there are any. */
+/* Descriptors: the cgroup directories in cgroup_mask's order, the sessions directory,
+ * the lock of those who make, and a file with the filters behind each other, when there are any. */
 struct zygote_setup {
 	uint32_t cgroup_mask; /* bit per enum cgroup_hierarchy */
 	uint32_t cgroup_mode;

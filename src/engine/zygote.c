@@ -55,6 +55,7 @@ static int receive_setup(struct zygote *z, struct garret_error *err)
 	for (int h = 0; h < CG_HIERARCHIES; h++)
 		z->cg.dir[h] = z->setup.cgroup_mask & 1u << h ? msg_fds_take(&fds) : -EBADF;
 	z->sessions_fd = msg_fds_take(&fds);
+	z->makers_fd = msg_fds_take(&fds);
 	filters = msg_fds_take(&fds);
 	msg_fds_close(&fds);
 	return read_filters(z, filters, err);

@@ -19,6 +19,7 @@ typedef void zygote_init_fn(const struct init_params *p);
 /* What helpers inherit. */
 struct zygote {
 	int sock, proc_fd, host_net_fd, sessions_fd;
+	int makers_fd; /* held as long as something may still be made */
 	struct cgroups cg;
 	struct zygote_setup setup;
 	void *filter[FILTERS];
