@@ -6,26 +6,26 @@
  * Name, HTTP status, exit status of the CLI, default text.  One row feeds the
  * enum, the wire and the command line, so that no two places can disagree.
  */
-#define GARRET_CODE_MAP(X)                                              \
-	X(INVALID, 400, 2, "invalid request")                           \
-	X(UNAUTHORIZED, 401, 3, "invalid or missing token")             \
-	X(NOT_FOUND, 404, 4, "not found")                               \
-	X(CONFLICT, 409, 5, "conflicts with current state")             \
-	X(GONE, 410, 6, "the session is gone")                          \
-	X(TOO_LARGE, 413, 7, "too large")                               \
-	X(EXHAUSTED, 429, 8, "out of capacity")                         \
-	X(UNAVAILABLE, 503, 9, "cannot tell at the moment, try again")  \
-	X(UNSUPPORTED, 501, 10, "not supported here")                   \
-	X(DENIED, 403, 11, "not allowed")                               \
-	X(TIMEOUT, 504, 124, "time limit reached")                      \
-	X(OUTPUT_LIMIT, 413, 12, "output limit reached")                \
-	X(NOT_DIRECTORY, 400, 13, "not a directory")                    \
-	X(IS_DIRECTORY, 400, 14, "is a directory")                      \
-	X(EXISTS, 400, 15, "already exists")                            \
-	X(NOT_REGULAR, 400, 16, "not a regular file")                   \
-	X(NO_SPACE, 507, 17, "no space left")                           \
-	X(MISUSE, 500, 18, "used in a way that cannot work")            \
-	X(PROTOCOL, 502, 19, "the other side broke the protocol")       \
+#define GARRET_CODE_MAP(X)                                             \
+	X(INVALID, 400, 2, "invalid request")                          \
+	X(UNAUTHORIZED, 401, 3, "invalid or missing token")            \
+	X(NOT_FOUND, 404, 4, "not found")                              \
+	X(CONFLICT, 409, 5, "conflicts with current state")            \
+	X(GONE, 410, 6, "the session is gone")                         \
+	X(TOO_LARGE, 413, 7, "too large")                              \
+	X(EXHAUSTED, 429, 8, "out of capacity")                        \
+	X(UNAVAILABLE, 503, 9, "cannot tell at the moment, try again") \
+	X(UNSUPPORTED, 501, 10, "not supported here")                  \
+	X(DENIED, 403, 11, "not allowed")                              \
+	X(TIMEOUT, 504, 124, "time limit reached")                     \
+	X(OUTPUT_LIMIT, 413, 12, "output limit reached")               \
+	X(NOT_DIRECTORY, 400, 13, "not a directory")                   \
+	X(IS_DIRECTORY, 400, 14, "is a directory")                     \
+	X(EXISTS, 400, 15, "already exists")                           \
+	X(NOT_REGULAR, 400, 16, "not a regular file")                  \
+	X(NO_SPACE, 507, 17, "no space left")                          \
+	X(MISUSE, 500, 18, "used in a way that cannot work")           \
+	X(PROTOCOL, 502, 19, "the other side broke the protocol")      \
 	X(INTERNAL, 500, 1, "internal error")
 
 enum garret_code {
@@ -33,7 +33,7 @@ enum garret_code {
 #define X(name, http, exit, text) GARRET_##name,
 	GARRET_CODE_MAP(X)
 #undef X
-	GARRET_CODES
+		GARRET_CODES
 };
 
 /*

@@ -30,11 +30,11 @@ static inline int take_fd(int *fd)
 	return out;
 }
 
-#define take_ptr(pp)                       \
-	({                                 \
+#define take_ptr(pp)                         \
+	({                                   \
 		__typeof__(*(pp)) t = *(pp); \
-		*(pp) = NULL;              \
-		t;                         \
+		*(pp) = NULL;                \
+		t;                           \
 	})
 
 static inline void auto_close_(int *fd)

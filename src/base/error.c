@@ -9,10 +9,9 @@ static const struct {
 	const char *name;
 	int http, exit;
 	const char *text;
-} codes[GARRET_CODES] = {
-	[GARRET_OK] = { "OK", 200, 0, "ok" },
+} codes[GARRET_CODES] = { [GARRET_OK] = { "OK", 200, 0, "ok" },
 #define X(name, http, exit, text) [GARRET_##name] = { #name, http, exit, text },
-	GARRET_CODE_MAP(X)
+			  GARRET_CODE_MAP(X)
 #undef X
 };
 

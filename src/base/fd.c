@@ -196,7 +196,8 @@ int remove_tree_at(int dirfd, const char *name)
 
 			if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 				continue;
-			if (unlinkat(top, e->d_name, 0) == 0 || unlinkat(top, e->d_name, AT_REMOVEDIR) == 0)
+			if (unlinkat(top, e->d_name, 0) == 0 ||
+			    unlinkat(top, e->d_name, AT_REMOVEDIR) == 0)
 				continue;
 			if (errno == ENOENT)
 				continue;
@@ -214,7 +215,8 @@ int remove_tree_at(int dirfd, const char *name)
 					continue;
 				do
 					(void)snprintf(to, sizeof(to), ".garret-rm-%u", moved++);
-				while (renameat(sub_fd, s->d_name, top, to) < 0 && errno == ENOTEMPTY);
+				while (renameat(sub_fd, s->d_name, top, to) < 0 &&
+				       errno == ENOTEMPTY);
 				again = true;
 			}
 			if (unlinkat(top, e->d_name, AT_REMOVEDIR) == 0)

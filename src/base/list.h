@@ -9,7 +9,10 @@ struct list {
 	struct list *next, *prev;
 };
 
-#define LIST_INIT(name) { &(name), &(name) }
+#define LIST_INIT(name)          \
+	{                        \
+		&(name), &(name) \
+	}
 
 static inline void list_init(struct list *l)
 {
@@ -41,11 +44,11 @@ static inline void list_remove(struct list *item)
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 
 /* The item may be removed inside the loop, its successor may not. */
-#define list_foreach(pos, head, member)                                                        \
-	for (__typeof__(pos) pos##_next_ =                                                     \
-		     (pos = list_entry((head)->next, __typeof__(*pos), member),                \
-		     list_entry(pos->member.next, __typeof__(*pos), member));                  \
-	     &pos->member != (head);                                                           \
-	     pos = pos##_next_, pos##_next_ = list_entry(pos->member.next, __typeof__(*pos), member))
+#define list_foreach(pos, head, member)                                         \
+	for (__typeof__(pos) pos##_next_ =                                      \
+		     (pos = list_entry((head)->next, __typeof__(*pos), member), \
+		     list_entry(pos->member.next, __typeof__(*pos), member));   \
+	     &pos->member != (head); pos = pos##_next_,                         \
+			     pos##_next_ = list_entry(pos->member.next, __typeof__(*pos), member))
 
 #endif

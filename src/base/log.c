@@ -77,6 +77,7 @@ void log_event(enum log_level level, const char *event, const char *fmt, ...)
 				  : "%s.%03ldZ %-5s %s %s %s\n",
 		     when, ts.tv_nsec / 1000000, names[level], arg_log.program, event, safe);
 	if (n > 0)
-		(void)!write(STDERR_FILENO, line, (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
+		(void)!write(STDERR_FILENO, line,
+			     (size_t)n < sizeof(line) ? (size_t)n : sizeof(line) - 1);
 	errno = saved;
 }

@@ -17,9 +17,9 @@ struct map {
 
 void map_init(struct map *m);
 void map_release(struct map *m);
-void *map_find(const struct map *m, const char *key);	/* NULL is an answer */
+void *map_find(const struct map *m, const char *key);   /* NULL is an answer */
 void *map_set(struct map *m, const char *key, void *v); /* the value it replaced, or NULL */
-void *map_remove(struct map *m, const char *key);	/* the value, or NULL */
+void *map_remove(struct map *m, const char *key);       /* the value, or NULL */
 
 /* Call fn for each entry; fn must not change the map. */
 void map_foreach(const struct map *m, void (*fn)(const char *key, void *value, void *ctx),

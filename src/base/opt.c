@@ -9,7 +9,8 @@
 
 static int wants(const struct opt *o, const char *value, struct garret_error *err)
 {
-	return garret_fail(err, GARRET_INVALID, "--%s takes %s, not \"%.100s\"", o->name, o->arg, value);
+	return garret_fail(err, GARRET_INVALID, "--%s takes %s, not \"%.100s\"", o->name, o->arg,
+			   value);
 }
 
 static int store(const struct opt *o, const char *value, void *into, struct garret_error *err)
@@ -27,7 +28,8 @@ static int store(const struct opt *o, const char *value, void *into, struct garr
 		return 0;
 	case OPT_LIST:
 		if (list->n == OPT_LIST_MAX)
-			return garret_fail(err, GARRET_INVALID, "--%s: at most %d of them", o->name, OPT_LIST_MAX);
+			return garret_fail(err, GARRET_INVALID, "--%s: at most %d of them", o->name,
+					   OPT_LIST_MAX);
 		list->item[list->n++] = value;
 		return 0;
 	case OPT_SIZE:
@@ -131,8 +133,8 @@ void opt_help(const struct opt *table, struct strbuf *out)
 		char left[64];
 
 		(void)snprintf(left, sizeof(left), "%c%c%s--%s%s%s", table->letter ? '-' : ' ',
-			       table->letter ? table->letter : ' ', table->letter ? ", " : "  ", table->name,
-			       table->arg ? " " : "", table->arg ? table->arg : "");
+			       table->letter ? table->letter : ' ', table->letter ? ", " : "  ",
+			       table->name, table->arg ? " " : "", table->arg ? table->arg : "");
 		strbuf_addf(out, "  %-28s %s\n", left, table->help);
 	}
 }

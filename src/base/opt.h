@@ -22,9 +22,9 @@ enum opt_kind {
 
 struct opt {
 	const char *name; /* without --; NULL ends the table */
-	char letter;	  /* 0: none */
+	char letter;      /* 0: none */
 	enum opt_kind kind;
-	size_t offset; /* in the struct given to opt_parse() */
+	size_t offset;   /* in the struct given to opt_parse() */
 	const char *arg; /* what --help calls the value; NULL for a flag */
 	const char *help;
 };
@@ -35,8 +35,8 @@ struct opt_list {
 	unsigned n;
 };
 
-#define OPT(type, field, name, letter, kind, arg, help)                 \
-	{                                                               \
+#define OPT(type, field, name, letter, kind, arg, help)              \
+	{                                                            \
 		name, letter, kind, offsetof(type, field), arg, help \
 	}
 

@@ -15,11 +15,14 @@ struct strbuf {
 };
 
 extern char strbuf_empty[1];
-#define STRBUF_INIT { .buf = strbuf_empty, .len = 0, .cap = 0 }
+#define STRBUF_INIT                                     \
+	{                                               \
+		.buf = strbuf_empty, .len = 0, .cap = 0 \
+	}
 
 void strbuf_init(struct strbuf *sb);
 void strbuf_release(struct strbuf *sb); /* frees; usable again */
-void strbuf_reset(struct strbuf *sb);	/* len = 0, memory kept */
+void strbuf_reset(struct strbuf *sb);   /* len = 0, memory kept */
 void strbuf_reserve(struct strbuf *sb, size_t extra);
 void strbuf_add(struct strbuf *sb, const void *data, size_t n);
 void strbuf_addstr(struct strbuf *sb, const char *s);

@@ -44,7 +44,8 @@ bool hex_decode(const char *s, void *out, size_t n)
 
 void base64url_encode(const void *data, size_t n, char *out)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 	const unsigned char *p = data;
 	uint32_t acc = 0;
 	int bits = 0;
@@ -129,7 +130,8 @@ bool parse_seconds(const char *s, double *ret)
 
 void shell_quote(struct strbuf *out, const char *s)
 {
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
+	static const char plain[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
 
 	if (*s && strspn(s, plain) == strlen(s)) {
 		strbuf_addstr(out, s);

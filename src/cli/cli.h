@@ -19,7 +19,8 @@ struct command {
 	int (*main)(int argc, char **argv);
 };
 
-extern const struct command command_run, command_serve, command_doctor, command_session, command_exec;
+extern const struct command command_run, command_serve, command_doctor, command_session,
+	command_exec;
 /* Its subcommands have tables of their own (cmd_session.c). */
 extern const struct command session_commands[];
 

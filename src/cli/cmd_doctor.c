@@ -85,7 +85,9 @@ static void on_lost(void *ctx, const struct garret_error *err)
 	loop_quit(d->loop, cli_fail(err));
 }
 
-static const struct engine_events events = { .ready = on_ready, .lost = on_lost, .doctor_row = on_row };
+static const struct engine_events events = { .ready = on_ready,
+					     .lost = on_lost,
+					     .doctor_row = on_row };
 
 static int doctor_main(int argc, char **argv)
 {
@@ -103,13 +105,15 @@ static int doctor_main(int argc, char **argv)
 		return cli_help(&command_doctor);
 	d.json = o.json;
 	if (geteuid() != 0)
-		(void)garret_fail(&err, GARRET_DENIED,
-				  "sessions need root for now; running without it (rootless) comes later");
+		(void)garret_fail(
+			&err, GARRET_DENIED,
+			"sessions need root for now; running without it (rootless) comes later");
 	else if (!mkdtemp(state))
 		(void)garret_fail_errno(&err, "make %s", state);
 	if (err.code)
 		return cli_fail(&err);
-	if (loop_new(&d.loop, &err) < 0 || engine_start(program, state, NULL, &fd, &pid, &err) < 0 ||
+	if (loop_new(&d.loop, &err) < 0 ||
+	    engine_start(program, state, NULL, &fd, &pid, &err) < 0 ||
 	    engine_client_new(d.loop, fd, &events, &d, &d.engine, &err) < 0)
 		status = cli_fail(&err);
 	else

@@ -28,7 +28,7 @@
 #include "cli/pump.h"
 #include "cli/run_session.h"
 
-#define DRAIN_MS 50	 /* for pipes that a background child still holds */
+#define DRAIN_MS 50 /* for pipes that a background child still holds */
 #define KILL_AFTER_MS 2000
 
 struct run_opts {
@@ -113,7 +113,9 @@ static void on_closed(void *ctx)
 
 static const char *cause_text(const struct init_exit *e)
 {
-	return e->cause == INIT_CAUSE_TIMEOUT ? "timeout" : e->cause == INIT_CAUSE_STOP ? "stopped" : "exited";
+	return e->cause == INIT_CAUSE_TIMEOUT ? "timeout"
+	       : e->cause == INIT_CAUSE_STOP  ? "stopped"
+					      : "exited";
 }
 
 static void report(const struct run *r)
@@ -121,12 +123,13 @@ static void report(const struct run *r)
 	const struct init_exit *e = &r->end;
 
 	if (r->opts.json)
-		(void)fprintf(stderr,
-			      "{\"cause\":\"%s\",\"exit_code\":%d,\"oom\":%s,\"background\":%u,\"wall_us\":%llu,"
-			      "\"user_us\":%llu,\"system_us\":%llu,\"max_rss_bytes\":%llu}\n",
-			      cause_text(e), e->exit_code, e->oom ? "true" : "false", e->background,
-			      (unsigned long long)e->wall_us, (unsigned long long)e->user_us,
-			      (unsigned long long)e->system_us, (unsigned long long)e->max_rss_bytes);
+		(void)fprintf(
+			stderr,
+			"{\"cause\":\"%s\",\"exit_code\":%d,\"oom\":%s,\"background\":%u,\"wall_us\":%llu,"
+			"\"user_us\":%llu,\"system_us\":%llu,\"max_rss_bytes\":%llu}\n",
+			cause_text(e), e->exit_code, e->oom ? "true" : "false", e->background,
+			(unsigned long long)e->wall_us, (unsigned long long)e->user_us,
+			(unsigned long long)e->system_us, (unsigned long long)e->max_rss_bytes);
 	else if (e->cause == INIT_CAUSE_TIMEOUT)
 		(void)fprintf(stderr, "garret: stopped after %g s\n", r->opts.timeout);
 	else if (e->oom && e->exit_code == 137)
@@ -140,7 +143,8 @@ static void finish_with_exit(struct run *r)
 		(void)fprintf(stderr, "garret: the command could not be started: %s\n",
 			      strerror((int)r->end.sys));
 	else if (r->end.step == INIT_STEP_CWD)
-		(void)fprintf(stderr, "garret: the work directory: %s\n", strerror((int)r->end.sys));
+		(void)fprintf(stderr, "garret: the work directory: %s\n",
+			      strerror((int)r->end.sys));
 	finish(r, r->end.cause == INIT_CAUSE_TIMEOUT ? EXIT_TIMEOUT : r->end.exit_code);
 }
 
@@ -292,12 +296,15 @@ static int make_pipe(int fds[2], struct garret_error *err)
 
 static int start_pumps(struct run *r, struct garret_error *err)
 {
-	int rc = pump_start(&r->out, r->loop, r->out_pipe[0], STDOUT_FILENO, on_output_ended, r, err);
+	int rc = pump_start(&r->out, r->loop, r->out_pipe[0], STDOUT_FILENO, on_output_ended, r,
+			    err);
 
 	if (rc == 0)
-		rc = pump_start(&r->err, r->loop, r->err_pipe[0], STDERR_FILENO, on_output_ended, r, err);
+		rc = pump_start(&r->err, r->loop, r->err_pipe[0], STDERR_FILENO, on_output_ended, r,
+				err);
 	if (rc == 0 && !r->opts.no_stdin)
-		rc = pump_start(&r->in, r->loop, STDIN_FILENO, r->stdin_pipe[1], on_input_ended, r, err);
+		rc = pump_start(&r->in, r->loop, STDIN_FILENO, r->stdin_pipe[1], on_input_ended, r,
+				err);
 	else if (rc == 0)
 		r->stdin_pipe[1] = fd_close(r->stdin_pipe[1]);
 	return rc;
@@ -315,7 +322,8 @@ static int start_command(struct run *r, struct garret_error *err)
 		rc = go_raw(r, &s, err);
 	} else {
 		s.flags = INIT_RUN_FDS;
-		if ((rc = make_pipe(r->stdin_pipe, err)) < 0 || (rc = make_pipe(r->out_pipe, err)) < 0 ||
+		if ((rc = make_pipe(r->stdin_pipe, err)) < 0 ||
+		    (rc = make_pipe(r->out_pipe, err)) < 0 ||
 		    (rc = make_pipe(r->err_pipe, err)) < 0)
 			return rc;
 		stdio[0] = r->stdin_pipe[0];
@@ -350,7 +358,8 @@ static void on_lost(void *ctx, const struct garret_error *err)
 /* ---- options ---- */
 
 /* HOST:INSIDE[:ro]; opened here, by us, so that the engine mounts what *we* may open. */
-static int add_volume(struct run *r, struct engine_open *spec, const char *text, struct garret_error *err)
+static int add_volume(struct run *r, struct engine_open *spec, const char *text,
+		      struct garret_error *err)
 {
 	autofree char *copy = xstrdup(text);
 	struct engine_volume *v = &spec->volumes[spec->n_volumes];
@@ -360,15 +369,18 @@ static int add_volume(struct run *r, struct engine_open *spec, const char *text,
 	if (spec->n_volumes == ENGINE_VOLUMES_MAX)
 		return garret_fail(err, GARRET_INVALID, "--volume: at most %d", ENGINE_VOLUMES_MAX);
 	if (!inside || !inside[1] || inside == copy)
-		return garret_fail(err, GARRET_INVALID, "--volume takes HOST:INSIDE[:ro], not \"%.100s\"", text);
+		return garret_fail(err, GARRET_INVALID,
+				   "--volume takes HOST:INSIDE[:ro], not \"%.100s\"", text);
 	*inside++ = '\0';
 	mode = strchr(inside, ':');
 	if (mode)
 		*mode++ = '\0';
 	if (mode && strcmp(mode, "ro") != 0 && strcmp(mode, "rw") != 0)
-		return garret_fail(err, GARRET_INVALID, "--volume: the mode is ro or rw, not \"%.20s\"", mode);
+		return garret_fail(err, GARRET_INVALID,
+				   "--volume: the mode is ro or rw, not \"%.20s\"", mode);
 	if (inside[0] != '/')
-		return garret_fail(err, GARRET_INVALID, "--volume: the path inside is absolute, not \"%.100s\"", inside);
+		return garret_fail(err, GARRET_INVALID,
+				   "--volume: the path inside is absolute, not \"%.100s\"", inside);
 	fd = open(copy, O_PATH | O_CLOEXEC);
 	if (fd < 0)
 		return garret_fail_errno(err, "--volume: %s", copy);
@@ -387,7 +399,8 @@ static int add_env(struct run *r, struct garret_error *err)
 		const char *e = r->opts.env.item[i], *value;
 
 		if (!*e || *e == '=')
-			return garret_fail(err, GARRET_INVALID, "--env takes NAME=VALUE, not \"%.100s\"", e);
+			return garret_fail(err, GARRET_INVALID,
+					   "--env takes NAME=VALUE, not \"%.100s\"", e);
 		if (strchr(e, '=')) {
 			r->env[n++] = e;
 		} else if ((value = getenv(e))) {
@@ -409,12 +422,15 @@ static int fill_spec(struct run *r, struct engine_open *spec, struct garret_erro
 	const struct run_opts *o = &r->opts;
 	int rc = 0;
 
-	*spec = (struct engine_open){ .id = "run", .runtime = o->runtime ? o->runtime : "host",
+	*spec = (struct engine_open){ .id = "run",
+				      .runtime = o->runtime ? o->runtime : "host",
 				      .work_dir = o->work_dir ? o->work_dir : "/workspace",
-				      .hostname = "garret", .memory_bytes = o->memory,
+				      .hostname = "garret",
+				      .memory_bytes = o->memory,
 				      .memory_swap_bytes = o->memory_swap,
 				      .cpu_millis = (uint32_t)fmin(4e9, o->cpus * 1000),
-				      .cpu_shares = (uint32_t)MIN(o->cpu_shares, (uint64_t)UINT32_MAX),
+				      .cpu_shares =
+					      (uint32_t)MIN(o->cpu_shares, (uint64_t)UINT32_MAX),
 				      .pids = (uint32_t)MIN(o->pids, (uint64_t)UINT32_MAX),
 				      .tmpfs_bytes = o->tmpfs };
 	if (!o->network || !strcmp(o->network, "none"))
@@ -424,7 +440,8 @@ static int fill_spec(struct run *r, struct engine_open *spec, struct garret_erro
 	else if (!strcmp(o->network, "bridge"))
 		spec->network = ENGINE_NET_BRIDGE; /* the engine says when that comes */
 	else
-		return garret_fail(err, GARRET_INVALID, "--network takes none or host, not \"%.60s\"", o->network);
+		return garret_fail(err, GARRET_INVALID,
+				   "--network takes none or host, not \"%.60s\"", o->network);
 	for (unsigned i = 0; i < o->volumes.n && rc == 0; i++)
 		rc = add_volume(r, spec, o->volumes.item[i], err);
 	return rc < 0 ? rc : add_env(r, err);
@@ -432,7 +449,9 @@ static int fill_spec(struct run *r, struct engine_open *spec, struct garret_erro
 
 static int setup_loop(struct run *r, struct garret_error *err)
 {
-	static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH };
+	static const int signals[] = {
+		SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH
+	};
 	int rc = loop_new(&r->loop, err);
 
 	for (size_t i = 0; i < ARRAY_SIZE(signals) && rc == 0; i++)
@@ -475,16 +494,21 @@ static int run_main(int argc, char **argv)
 	r.tty_in.fd = -EBADF;
 	r.argv = (const char *const *)(argv + used);
 	if (!*r.argv)
-		(void)garret_fail(&err, GARRET_INVALID, "run: which command? garret run [OPTIONS] -- CMD");
+		(void)garret_fail(&err, GARRET_INVALID,
+				  "run: which command? garret run [OPTIONS] -- CMD");
 	else if (geteuid() != 0)
-		(void)garret_fail(&err, GARRET_DENIED,
-				  "sessions need root for now; running without it (rootless) comes later");
+		(void)garret_fail(
+			&err, GARRET_DENIED,
+			"sessions need root for now; running without it (rootless) comes later");
 	if (err.code)
 		return cli_no_sandbox(&err);
 	log_setup("garret", LOG_WARN, false);
 	(void)signal(SIGPIPE, SIG_IGN);
-	r.session = (struct private_session){ .opened = on_opened, .lost = on_lost, .closed = on_closed,
-					      .ctx = &r, .events = &init_events };
+	r.session = (struct private_session){ .opened = on_opened,
+					      .lost = on_lost,
+					      .closed = on_closed,
+					      .ctx = &r,
+					      .events = &init_events };
 	if (fill_spec(&r, &spec, &err) < 0 || init_check_strings(r.argv, r.env, &err) < 0 ||
 	    setup_loop(&r, &err) < 0) {
 		release(&r);

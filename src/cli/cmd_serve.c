@@ -16,7 +16,8 @@ struct serve_opts {
 #define SERVE(f, n, l, k, a, h) OPT(struct serve_opts, f, n, l, k, a, h)
 static const struct opt serve_table[] = {
 	SERVE(host, "host", 0, OPT_STRING, "ADDRESS", "listen there (SANDBOXD_HOST, 127.0.0.1)"),
-	SERVE(port, "port", 'p', OPT_STRING, "PORT", "and on that port (SANDBOXD_PORT, 8080; 0: any)"),
+	SERVE(port, "port", 'p', OPT_STRING, "PORT",
+	      "and on that port (SANDBOXD_PORT, 8080; 0: any)"),
 	SERVE(socket, "socket", 's', OPT_STRING, "PATH", "a Unix socket as well (GARRET_SOCKET)"),
 	SERVE(state, "state", 0, OPT_STRING, "DIR", "state directory (GARRET_STATE_DIR)"),
 	SERVE(check, "check", 0, OPT_FLAG, NULL, "check the configuration and exit"),

@@ -9,7 +9,7 @@
 #include "base/strbuf.h"
 #include "cli/cli.h"
 
-static const struct command *const commands[] = { &command_run,	    &command_exec,   &command_session,
+static const struct command *const commands[] = { &command_run,   &command_exec,   &command_session,
 						  &command_serve, &command_doctor, NULL };
 
 int cli_fail(const struct garret_error *err)
@@ -52,11 +52,14 @@ char *cli_sibling(const char *program)
 
 static int usage(FILE *to)
 {
-	(void)fputs("Usage: garret COMMAND [OPTIONS]\n\nIsolated workspaces for AI agents.\n\nCommands:\n", to);
+	(void)fputs(
+		"Usage: garret COMMAND [OPTIONS]\n\nIsolated workspaces for AI agents.\n\nCommands:\n",
+		to);
 	for (const struct command *const *c = commands; *c; c++)
 		(void)fprintf(to, "  %-10s %s\n", (*c)->name, (*c)->help);
 	(void)fputs("  completion Print completion for a shell: bash\n"
-		    "\n`garret COMMAND --help` shows the options of a command.\n", to);
+		    "\n`garret COMMAND --help` shows the options of a command.\n",
+		    to);
 	return to == stdout ? 0 : 2;
 }
 
@@ -75,9 +78,10 @@ static int completion(int argc, char **argv)
 		(void)fputs("garret: completion takes the name of a shell: bash\n", stderr);
 		return 2;
 	}
-	(void)puts("_garret() {\n  local words cmd=${COMP_WORDS[1]}\n"
-		   "  [ \"$cmd\" = session ] && [ \"$COMP_CWORD\" -gt 2 ] && cmd=\"session-${COMP_WORDS[2]}\"\n"
-		   "  case $cmd in");
+	(void)puts(
+		"_garret() {\n  local words cmd=${COMP_WORDS[1]}\n"
+		"  [ \"$cmd\" = session ] && [ \"$COMP_CWORD\" -gt 2 ] && cmd=\"session-${COMP_WORDS[2]}\"\n"
+		"  case $cmd in");
 	for (const struct command *const *c = commands; *c; c++)
 		if (*c != &command_session)
 			complete_table((*c)->name, (*c)->table);
@@ -94,8 +98,9 @@ static int completion(int argc, char **argv)
 	(void)printf("    words=\"");
 	for (const struct command *const *c = commands; *c; c++)
 		(void)printf("%s ", (*c)->name);
-	(void)puts("completion\"\n  fi\n  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n"
-		   "complete -o default -F _garret garret");
+	(void)puts(
+		"completion\"\n  fi\n  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n"
+		"complete -o default -F _garret garret");
 	return 0;
 }
 

@@ -19,16 +19,18 @@ static int find_token(struct remote *r, struct garret_error *err)
 
 	if (token && *token) {
 		if (strlen(token) >= sizeof(r->token) || strpbrk(token, "\r\n"))
-			return garret_fail(err, GARRET_INVALID, "SANDBOXD_TOKEN: one line of at most %zu bytes",
+			return garret_fail(err, GARRET_INVALID,
+					   "SANDBOXD_TOKEN: one line of at most %zu bytes",
 					   sizeof(r->token) - 1);
 		(void)snprintf(r->token, sizeof(r->token), "%s", token);
 		return 0;
 	}
 	path = xasprintf("%s/daemon/token", state && *state ? state : "/var/lib/garret");
 	if (read_file_at(AT_FDCWD, path, r->token, sizeof(r->token)) < 0)
-		return garret_fail(err, GARRET_UNAUTHORIZED,
-				   "no token: set SANDBOXD_TOKEN, or run where `garret serve` keeps its own (%s: %s)",
-				   path, strerror(errno));
+		return garret_fail(
+			err, GARRET_UNAUTHORIZED,
+			"no token: set SANDBOXD_TOKEN, or run where `garret serve` keeps its own (%s: %s)",
+			path, strerror(errno));
 	return 0;
 }
 
@@ -41,7 +43,9 @@ int remote_find(struct remote *r, const char *url, struct garret_error *err)
 	if (!url)
 		url = getenv("GARRET_URL");
 	if (!url && sock && *sock)
-		url = from_socket = xasprintf("unix:%s", sock);
+		from_socket = xasprintf("unix:%s", sock);
+	if (from_socket)
+		url = from_socket;
 	rc = http1_parse_url(url && *url ? url : "http://127.0.0.1:8080", &r->target, err);
 	return rc < 0 ? rc : find_token(r, err);
 }
@@ -73,10 +77,13 @@ static enum garret_code code_of_status(int status)
 static int refused(int status, json_t *doc, struct garret_error *err)
 {
 	json_t *detail = json_object_get(doc, "detail");
-	autofree char *text = json_is_string(detail) ? NULL : json_dumps(detail, JSON_COMPACT | JSON_ENCODE_ANY);
+	autofree char *text =
+		json_is_string(detail) ? NULL : json_dumps(detail, JSON_COMPACT | JSON_ENCODE_ANY);
 
 	return garret_fail(err, code_of_status(status), "%s (%d)",
-			   json_is_string(detail) ? json_string_value(detail) : text ? text : "the daemon refused",
+			   json_is_string(detail) ? json_string_value(detail)
+			   : text                 ? text
+						  : "the daemon refused",
 			   status);
 }
 
@@ -93,8 +100,8 @@ int remote_call(const struct remote *r, const char *method, const char *path, js
 		return garret_fail(err, GARRET_INVALID, "arguments and variables must be UTF-8");
 	if (text)
 		strbuf_addstr(&sent, text);
-	rc = http1_request(&r->target, method, path, r->token, text ? &sent : NULL, ANSWER_MAX, &status, &answer,
-			   err);
+	rc = http1_request(&r->target, method, path, r->token, text ? &sent : NULL, ANSWER_MAX,
+			   &status, &answer, err);
 	if (rc < 0)
 		return rc;
 	doc = answer.len ? json_loadb(answer.buf, answer.len, JSON_ALLOW_NUL, &je) : NULL;
@@ -104,7 +111,8 @@ int remote_call(const struct remote *r, const char *method, const char *path, js
 		return rc;
 	}
 	if (answer.len && !doc)
-		return garret_fail(err, GARRET_PROTOCOL, "the daemon's answer isn't JSON: %s", je.text);
+		return garret_fail(err, GARRET_PROTOCOL, "the daemon's answer isn't JSON: %s",
+				   je.text);
 	if (ret)
 		*ret = doc;
 	else

@@ -129,7 +129,7 @@ int private_session_start(struct private_session *s, const struct engine_open *s
 			  const int *volume_fds, struct garret_error *err)
 {
 	autofree char *program = cli_sibling("garret-engine");
-	int pair[2], engine_fd, rc;
+	int pair[2] = { -EBADF, -EBADF }, engine_fd = -EBADF, rc;
 
 	s->spec = *spec;
 	s->spec.flags = ENGINE_OPEN_CONNECTED | ENGINE_OPEN_EPHEMERAL;

@@ -28,8 +28,8 @@ struct setting {
 	int64_t least;
 };
 
-#define S(name, kind, field, fallback, least)                              \
-	{                                                                  \
+#define S(name, kind, field, fallback, least)                               \
+	{                                                                   \
 		name, kind, offsetof(struct config, field), fallback, least \
 	}
 /* clang-format off */
@@ -87,7 +87,8 @@ static bool parse_int(const char *s, int64_t *ret)
 		negative = *s++ == '-';
 	for (;; s++) {
 		if (*s >= '0' && *s <= '9') {
-			if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, *s - '0', &v))
+			if (__builtin_mul_overflow(v, 10, &v) ||
+			    __builtin_add_overflow(v, *s - '0', &v))
 				return false;
 			digit = true;
 		} else if (*s == '_' && digit && s[1] >= '0' && s[1] <= '9') {
@@ -116,8 +117,8 @@ static bool parse_flag(const char *s, bool *ret)
 	static const struct {
 		const char *word;
 		bool value;
-	} words[] = { { "1", true },   { "0", false },	{ "true", true }, { "false", false },
-		      { "yes", true }, { "no", false }, { "on", true },	  { "off", false } };
+	} words[] = { { "1", true },   { "0", false },  { "true", true }, { "false", false },
+		      { "yes", true }, { "no", false }, { "on", true },   { "off", false } };
 	char word[8];
 	size_t n;
 
@@ -135,7 +136,8 @@ static bool parse_flag(const char *s, bool *ret)
 	return false;
 }
 
-static int bad(const struct setting *s, const char *text, const char *want, struct garret_error *err)
+static int bad(const struct setting *s, const char *text, const char *want,
+	       struct garret_error *err)
 {
 	return garret_fail(err, GARRET_INVALID, "%s: %s, not \"%.100s\"", s->name, want, text);
 }
@@ -210,8 +212,10 @@ static struct runtime_entry *add_runtime(struct config *c, const char *alias)
 
 	c->runtimes = xrealloc(c->runtimes, (c->n_runtimes + 1) * sizeof(*c->runtimes));
 	r = &c->runtimes[c->n_runtimes++];
-	*r = (struct runtime_entry){ .alias = xstrdup(alias), .description = xstrdup(""),
-				     .cpus = CONFIG_NULL, .cpu_shares = CONFIG_NULL,
+	*r = (struct runtime_entry){ .alias = xstrdup(alias),
+				     .description = xstrdup(""),
+				     .cpus = CONFIG_NULL,
+				     .cpu_shares = CONFIG_NULL,
 				     .pids_limit = CONFIG_NULL };
 	return r;
 }
@@ -249,7 +253,9 @@ static int set_runtime_field(struct runtime_entry *r, const char *field, const c
 		return set_string(&r->oci_runtime, value);
 	if (!strcmp(field, "mem_limit") || !strcmp(field, "memswap_limit")) {
 		if (!parse_size(value, &size) || !size)
-			return bad_runtime(r->alias, "mem_limit and memswap_limit take a size such as 512m", err);
+			return bad_runtime(r->alias,
+					   "mem_limit and memswap_limit take a size such as 512m",
+					   err);
 		return set_string(field[3] == '_' ? &r->mem_limit : &r->memswap_limit, value);
 	}
 	if (!strcmp(field, "cpus"))
@@ -259,11 +265,13 @@ static int set_runtime_field(struct runtime_entry *r, const char *field, const c
 	if (!strcmp(field, "cpu_shares"))
 		return parse_int(value, &r->cpu_shares) && r->cpu_shares >= 2
 			       ? 0
-			       : bad_runtime(r->alias, "cpu_shares takes a whole number of at least 2", err);
+			       : bad_runtime(r->alias,
+					     "cpu_shares takes a whole number of at least 2", err);
 	if (!strcmp(field, "pids_limit"))
 		return parse_int(value, &r->pids_limit) && r->pids_limit >= 8
 			       ? 0
-			       : bad_runtime(r->alias, "pids_limit takes a whole number of at least 8", err);
+			       : bad_runtime(r->alias,
+					     "pids_limit takes a whole number of at least 8", err);
 	{
 		autofree char *what = xasprintf("unknown field \"%.60s\"", field);
 
@@ -318,7 +326,8 @@ static int parse_compact_entry(struct config *c, char *entry, struct garret_erro
 	return 0;
 }
 
-static int parse_json_entry(struct config *c, const char *alias, json_t *v, struct garret_error *err)
+static int parse_json_entry(struct config *c, const char *alias, json_t *v,
+			    struct garret_error *err)
 {
 	struct runtime_entry *r = add_runtime(c, alias);
 	const char *field;
@@ -331,7 +340,8 @@ static int parse_json_entry(struct config *c, const char *alias, json_t *v, stru
 	}
 	if (!json_is_object(v))
 		return bad_runtime(alias, "expected a string or an object", err);
-	json_object_foreach (v, field, value) {
+	json_object_foreach(v, field, value)
+	{
 		autofree char *number = NULL;
 
 		if (json_is_null(value))
@@ -339,7 +349,9 @@ static int parse_json_entry(struct config *c, const char *alias, json_t *v, stru
 		if (json_is_number(value))
 			number = xasprintf("%.17g", json_number_value(value));
 		else if (json_is_object(value) && !strcmp(field, "runtime"))
-			return bad_runtime(alias, "recipes (an inline runtime) come with the image store", err);
+			return bad_runtime(alias,
+					   "recipes (an inline runtime) come with the image store",
+					   err);
 		else if (!json_is_string(value))
 			return bad_runtime(alias, "a field has the wrong type", err);
 		rc = set_runtime_field(r, field, number ? number : json_string_value(value), err);
@@ -366,7 +378,8 @@ static int parse_runtimes(struct config *c, const char *text, struct garret_erro
 					   "SANDBOXD_RUNTIMES: expected a JSON object (%s)",
 					   doc ? "an array" : je.text);
 		}
-		json_object_foreach (doc, alias, v) {
+		json_object_foreach(doc, alias, v)
+		{
 			rc = parse_json_entry(c, alias, v, err);
 			if (rc < 0)
 				break;
@@ -393,12 +406,16 @@ static int check_network(const char *where, const char *mode, struct garret_erro
 	if (!mode || !strcmp(mode, "none") || !strcmp(mode, "host"))
 		return 0;
 	if (!strcmp(mode, "bridge"))
-		return garret_fail(err, GARRET_UNSUPPORTED,
-				   "%s: network \"bridge\" comes later; give \"none\" (or \"host\" where the "
-				   "engine's configuration allows it)", where);
-	return garret_fail(err, GARRET_UNSUPPORTED,
-			   "%s: network \"%.60s\" is a Docker network; the docker provider would give it. "
-			   "Here: none, host", where, mode);
+		return garret_fail(
+			err, GARRET_UNSUPPORTED,
+			"%s: network \"bridge\" comes later; give \"none\" (or \"host\" where the "
+			"engine's configuration allows it)",
+			where);
+	return garret_fail(
+		err, GARRET_UNSUPPORTED,
+		"%s: network \"%.60s\" is a Docker network; the docker provider would give it. "
+		"Here: none, host",
+		where, mode);
 }
 
 static int check_runtime(const struct runtime_entry *r, struct garret_error *err)
@@ -406,10 +423,14 @@ static int check_runtime(const struct runtime_entry *r, struct garret_error *err
 	int rc;
 
 	if (strcmp(r->source, "host") != 0)
-		return bad_runtime(r->alias, "only the source \"host\" can be given now; images and recipes "
-					     "come with the image store", err);
+		return bad_runtime(r->alias,
+				   "only the source \"host\" can be given now; images and recipes "
+				   "come with the image store",
+				   err);
 	if (r->oci_runtime)
-		return bad_runtime(r->alias, "oci_runtime is given by the docker provider; leave it out here", err);
+		return bad_runtime(r->alias,
+				   "oci_runtime is given by the docker provider; leave it out here",
+				   err);
 	rc = check_network("SANDBOXD_RUNTIMES", r->network_mode, err);
 	return rc < 0 ? garret_wrap(rc, err, "%s", r->alias) : 0;
 }
@@ -420,28 +441,36 @@ static int check_given(const struct config *c, struct garret_error *err)
 		bool set;
 		const char *name, *why;
 	} later[] = {
-		{ c->oci_runtime, "SANDBOXD_OCI_RUNTIME", "is given by the docker provider (gVisor, Kata)" },
-		{ c->evict_idle_after != CONFIG_NULL, "SANDBOXD_EVICT_IDLE_AFTER", "comes with hibernation" },
+		{ c->oci_runtime, "SANDBOXD_OCI_RUNTIME",
+		  "is given by the docker provider (gVisor, Kata)" },
+		{ c->evict_idle_after != CONFIG_NULL, "SANDBOXD_EVICT_IDLE_AFTER",
+		  "comes with hibernation" },
 		{ c->persist_containers, "SANDBOXD_PERSIST_CONTAINERS", "comes with hibernation" },
-		{ c->workspace_ttl != CONFIG_NULL, "SANDBOXD_WORKSPACE_TTL", "comes with retention" },
-		{ c->container_ttl != CONFIG_NULL, "SANDBOXD_CONTAINER_TTL", "comes with retention" },
-		{ c->sandbox_uid != CONFIG_NULL, "SANDBOXD_SANDBOX_UID", "comes with images; the host runtime's user is 1000" },
+		{ c->workspace_ttl != CONFIG_NULL, "SANDBOXD_WORKSPACE_TTL",
+		  "comes with retention" },
+		{ c->container_ttl != CONFIG_NULL, "SANDBOXD_CONTAINER_TTL",
+		  "comes with retention" },
+		{ c->sandbox_uid != CONFIG_NULL, "SANDBOXD_SANDBOX_UID",
+		  "comes with images; the host runtime's user is 1000" },
 		{ c->policy_overrides, "SANDBOXD_POLICY_OVERRIDES", "comes with PUT /policy" },
 		{ c->ui_enabled, "SANDBOXD_UI_ENABLED", "comes with the dashboard" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(later); i++)
 		if (later[i].set)
-			return garret_fail(err, GARRET_UNSUPPORTED, "%s: %s; unset it", later[i].name, later[i].why);
+			return garret_fail(err, GARRET_UNSUPPORTED, "%s: %s; unset it",
+					   later[i].name, later[i].why);
 	return check_network("SANDBOXD_NETWORK_MODE", c->network_mode, err);
 }
 
 static int check_work_dir(const char *dir, struct garret_error *err)
 {
-	if (dir[0] != '/' || !dir[1] || strstr(dir, "//") || strstr(dir, "/./") || strstr(dir, "/../") ||
-	    dir[strlen(dir) - 1] == '/' || strlen(dir) > 512)
-		return garret_fail(err, GARRET_INVALID, "SANDBOXD_WORK_DIR: an absolute path without . .. or a "
-							"trailing slash, not \"%.100s\"", dir);
+	if (dir[0] != '/' || !dir[1] || strstr(dir, "//") || strstr(dir, "/./") ||
+	    strstr(dir, "/../") || dir[strlen(dir) - 1] == '/' || strlen(dir) > 512)
+		return garret_fail(err, GARRET_INVALID,
+				   "SANDBOXD_WORK_DIR: an absolute path without . .. or a "
+				   "trailing slash, not \"%.100s\"",
+				   dir);
 	return 0;
 }
 
@@ -460,12 +489,14 @@ static int check(struct config *c, struct garret_error *err)
 	if (!c->default_runtime)
 		c->default_runtime = xstrdup(c->runtimes[0].alias);
 	if (!config_runtime(c, c->default_runtime))
-		return garret_fail(err, GARRET_INVALID, "SANDBOXD_DEFAULT_RUNTIME: \"%.80s\" is not a runtime",
+		return garret_fail(err, GARRET_INVALID,
+				   "SANDBOXD_DEFAULT_RUNTIME: \"%.80s\" is not a runtime",
 				   c->default_runtime);
 	if (c->max_open_sessions != CONFIG_NULL &&
 	    (c->max_sessions == CONFIG_NULL || c->max_open_sessions < c->max_sessions))
-		return garret_fail(err, GARRET_INVALID,
-				   "SANDBOXD_MAX_OPEN_SESSIONS: must be at least SANDBOXD_MAX_SESSIONS");
+		return garret_fail(
+			err, GARRET_INVALID,
+			"SANDBOXD_MAX_OPEN_SESSIONS: must be at least SANDBOXD_MAX_SESSIONS");
 	rc = check_work_dir(c->work_dir, err);
 	return rc < 0 ? rc : check_given(c, err);
 }
@@ -503,7 +534,8 @@ int config_from_env(struct config *ret, struct garret_error *err)
 void config_release(struct config *c)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
-		if (settings[i].kind == STR || settings[i].kind == STR_OPT || settings[i].kind == SIZE_OPT)
+		if (settings[i].kind == STR || settings[i].kind == STR_OPT ||
+		    settings[i].kind == SIZE_OPT)
 			free(*(char **)((char *)c + settings[i].offset));
 	for (unsigned i = 0; i < c->n_runtimes; i++) {
 		struct runtime_entry *r = &c->runtimes[i];

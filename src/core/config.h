@@ -16,7 +16,7 @@
 
 struct runtime_entry {
 	char *alias;
-	char *source;	   /* "host"; an image name; "@builtin" */
+	char *source;      /* "host"; an image name; "@builtin" */
 	char *description; /* never NULL */
 	/* What the entry itself sets; NULL and CONFIG_NULL take the service's default. */
 	char *mem_limit, *memswap_limit, *network_mode, *oci_runtime;
@@ -30,7 +30,7 @@ struct config {
 	uint16_t port; /* 0: any free one (the log says which) */
 	char *socket;  /* GARRET_SOCKET: path of a Unix socket, or NULL */
 	char *state_dir;
-	char *engine;  /* GARRET_ENGINE: socket of a running engine; NULL: start one */
+	char *engine;         /* GARRET_ENGINE: socket of a running engine; NULL: start one */
 	char *workspace_root; /* NULL: {state}/workspaces */
 
 	struct runtime_entry *runtimes; /* in the order given */
@@ -44,7 +44,7 @@ struct config {
 	int64_t max_read_bytes, max_workers, max_running_commands;
 
 	char *mem_limit, *memswap_limit, *tmpfs_size; /* as written; NULL: none */
-	double cpus;				      /* < 0: null */
+	double cpus;                                  /* < 0: null */
 	int64_t cpu_shares, pids_limit;
 	char *network_mode, *oci_runtime, *work_dir, *policy_overrides;
 	bool persist_containers, prewarm, native_files, ui_enabled;

@@ -90,9 +90,12 @@ bool service_events(struct service *svc, const char *id, uint64_t after,
 	seq = r->latest > EVENTS_MAX ? r->latest - EVENTS_MAX + 1 : 1;
 	for (seq = MAX(seq, after < UINT64_MAX ? after + 1 : after); seq <= r->latest; seq++) {
 		size_t i = (size_t)(seq % EVENTS_MAX);
-		struct session_event e = { .seq = seq, .at = r->e[i].at,
-					   .duration_ms = r->e[i].duration_ms, .op = r->e[i].op,
-					   .target = r->e[i].target, .detail = r->e[i].detail_text,
+		struct session_event e = { .seq = seq,
+					   .at = r->e[i].at,
+					   .duration_ms = r->e[i].duration_ms,
+					   .op = r->e[i].op,
+					   .target = r->e[i].target,
+					   .detail = r->e[i].detail_text,
 					   .ok = r->e[i].ok };
 
 		each(ctx, &e);

@@ -16,8 +16,8 @@
 #define RUN_ID_BYTES 16
 
 struct provider; /* the implementation's own */
-struct box;	 /* one environment */
-struct box_run;	 /* one command in it */
+struct box;      /* one environment */
+struct box_run;  /* one command in it */
 
 /* Limits: 0 is the provider's default. */
 struct box_spec {
@@ -60,7 +60,7 @@ struct box_run_end {
 struct box_stream_spec {
 	const char *const *argv, *const *env;
 	uint32_t timeout_ms; /* 0: none */
-	bool tty;	     /* a terminal inside; one stream (0) */
+	bool tty;            /* a terminal inside; one stream (0) */
 	uint16_t rows, columns;
 };
 struct box_run_end;
@@ -81,7 +81,8 @@ struct provider_ops {
 	const char *name;
 
 	/* died_ctx goes to died for this box. */
-	void (*open)(struct provider *p, const struct box_spec *spec, box_opened_fn done, void *ctx);
+	void (*open)(struct provider *p, const struct box_spec *spec, box_opened_fn done,
+		     void *ctx);
 	void (*watch)(struct box *box, box_died_fn died, void *ctx);
 	/* End every process, release the box (it may not be used any more).  Also of a dead one.
 	 * Live runs end with `gone` first. */

@@ -19,7 +19,7 @@ struct session_row {
 	uint64_t generation;
 	uint8_t nonce[REGISTRY_NONCE];
 	double created_at, ended_at; /* ended_at 0: open */
-	bool purged;		     /* its files were deleted */
+	bool purged;                 /* its files were deleted */
 };
 
 struct registry;
@@ -29,7 +29,8 @@ struct registry_ops {
 	/* Every row that still matters: open ones and tombstones, oldest first. */
 	void (*load)(struct registry *r, void (*each)(void *ctx, const struct session_row *row),
 		     registry_done done, void *ctx);
-	void (*add)(struct registry *r, const struct session_row *row, registry_done done, void *ctx);
+	void (*add)(struct registry *r, const struct session_row *row, registry_done done,
+		    void *ctx);
 	void (*end)(struct registry *r, const char *id, uint64_t generation, double at, bool purged,
 		    registry_done done, void *ctx);
 	struct registry *(*free)(struct registry *r);

@@ -34,9 +34,9 @@
 #define EARLY_STOP_MS 2000 /* how long a stop waits for its run to be asked for */
 
 #define KEEP_MS (3600u * 1000)
-#define KEEP_BYTES (64u * 1024 * 1024)	    /* of one session, oldest first */
-#define KEEP_HEADS (1024u * 1024)	    /* of one session, in memory */
-#define KEEP_ALL_HEADS (8u * 1024 * 1024)   /* of all sessions, in memory */
+#define KEEP_BYTES (64u * 1024 * 1024)    /* of one session, oldest first */
+#define KEEP_HEADS (1024u * 1024)         /* of one session, in memory */
+#define KEEP_ALL_HEADS (8u * 1024 * 1024) /* of all sessions, in memory */
 #define KEEP_RUNS 1000
 
 enum run_state { RUN_QUEUED, RUN_LIVE, RUN_FINISHED };
@@ -66,7 +66,7 @@ struct run {
 	struct loop_timer timer; /* queued: its deadline; live: nobody attends */
 	struct loop_later later; /* finished: somebody asked again */
 	uint64_t deadline_ms, asked_us, finished_ms;
-	char **argv, **env; /* while queued */
+	char **argv, **env;  /* while queued */
 	struct strbuf shown; /* argv quoted, for the log */
 	struct run_record *record;
 	struct refusal no;
@@ -146,7 +146,8 @@ long run_record_read(struct run_record *r, int stream, uint64_t offset, void *bu
 		return (long)n;
 	}
 	if (r->spool_fd[stream] < 0)
-		r->spool_fd[stream] = r->service->ops->spool_open(r->service->provider, r->spool[stream]);
+		r->spool_fd[stream] =
+			r->service->ops->spool_open(r->service->provider, r->spool[stream]);
 	if (r->spool_fd[stream] < 0)
 		return -1;
 	do
@@ -245,10 +246,11 @@ static struct run_record *make_record(struct service *svc, struct box_run_end *e
 
 	rec->refs = 1;
 	rec->service = svc;
-	rec->summary = (struct run_summary){ .exit_code = cut ? -1 : end->exit_code,
-					     .timed_out = end->timed_out,
-					     .output_limited = end->output_limited,
-					     .output_limit = end->output_limited ? OUTPUT_LIMIT : 0 };
+	rec->summary =
+		(struct run_summary){ .exit_code = cut ? -1 : end->exit_code,
+				      .timed_out = end->timed_out,
+				      .output_limited = end->output_limited,
+				      .output_limit = end->output_limited ? OUTPUT_LIMIT : 0 };
 	memcpy(rec->spool, end->spool, sizeof(rec->spool));
 	for (int i = 0; i < 2; i++) {
 		rec->spool_fd[i] = -EBADF;
@@ -275,8 +277,8 @@ static void log_run(struct run *r, const struct box_run_end *end)
 	else
 		(void)snprintf(detail, sizeof(detail), "exit %d", end->exit_code);
 	event_add(r->session, "run", r->shown.buf,
-		  !end->gone && !end->timed_out && !end->output_limited && end->exit_code == 0, detail,
-		  round(ms * 10) / 10);
+		  !end->gone && !end->timed_out && !end->output_limited && end->exit_code == 0,
+		  detail, round(ms * 10) / 10);
 	log_debug("run", "session=%s run=%s %s ms=%.1f", r->session->id, r->id, detail, ms);
 }
 
@@ -297,7 +299,8 @@ static void finish(struct run *r, struct box_run_end *end)
 	if (end->gone)
 		refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", s->id);
 	else if (end->no_process)
-		refuse(&r->no, 429, NULL, "pids exhausted: session %s can start no more processes", s->id);
+		refuse(&r->no, 429, NULL, "pids exhausted: session %s can start no more processes",
+		       s->id);
 	if (was_live)
 		s->service->running--;
 	if (r->no.status) {
@@ -321,8 +324,10 @@ static void on_run_end(void *ctx, struct box_run_end *end)
 
 static void end_unstarted(struct run *r, bool timed_out)
 {
-	struct box_run_end end = { .timed_out = timed_out, .gone = !timed_out && !r->stop_asked,
-				   .exit_code = 128 + 15, .head = { STRBUF_INIT, STRBUF_INIT } };
+	struct box_run_end end = { .timed_out = timed_out,
+				   .gone = !timed_out && !r->stop_asked,
+				   .exit_code = 128 + 15,
+				   .head = { STRBUF_INIT, STRBUF_INIT } };
 
 	finish(r, &end);
 }
@@ -337,7 +342,8 @@ static void start_run(struct run *r)
 	struct service *svc = r->session->service;
 	struct garret_error err = { 0 };
 	struct box_run_spec spec = { .argv = (const char *const *)r->argv,
-				     .env = (const char *const *)r->env, .output_limit = OUTPUT_LIMIT };
+				     .env = (const char *const *)r->env,
+				     .output_limit = OUTPUT_LIMIT };
 	uint64_t now = now_ms();
 	uint8_t id[RUN_ID_BYTES];
 
@@ -365,7 +371,8 @@ static void start_run(struct run *r)
 
 static void start_queued(struct service *svc)
 {
-	while (svc->running < (size_t)svc->config->max_running_commands && !list_empty(&svc->queued))
+	while (svc->running < (size_t)svc->config->max_running_commands &&
+	       !list_empty(&svc->queued))
 		start_run(list_entry(svc->queued.next, struct run, queued_link));
 }
 
@@ -411,8 +418,8 @@ static bool take_early_stop(struct session *s, const char *id)
 	return false;
 }
 
-static struct run *new_run(struct session *s, const struct run_request *req, const uint8_t digest[32],
-			   double timeout)
+static struct run *new_run(struct session *s, const struct run_request *req,
+			   const uint8_t digest[32], double timeout)
 {
 	struct run *r = xnew(struct run);
 
@@ -469,8 +476,8 @@ static void only_answer(struct loop_later *l)
 	free(w);
 }
 
-struct run_wait *service_run(struct service *svc, const char *session_id, const struct run_request *req,
-			     run_done done, void *ctx)
+struct run_wait *service_run(struct service *svc, const char *session_id,
+			     const struct run_request *req, run_done done, void *ctx)
 {
 	struct session *s = find_session(svc, session_id);
 	struct run_wait *w = xnew(struct run_wait);
@@ -496,6 +503,7 @@ struct run_wait *service_run(struct service *svc, const char *session_id, const 
 		loop_later_add(svc->loop, &w->later, only_answer, w);
 		return w;
 	}
+	assert(s);
 	session_touch(s);
 	s->in_flight++;
 	if (!r) {
@@ -531,7 +539,8 @@ void service_run_leave(struct run_wait *w)
 		list_remove(&w->link);
 		r->session->in_flight--;
 		if (r->state == RUN_LIVE && list_empty(&r->waits) && !r->keep && !r->stop_asked)
-			loop_timer_set(w->service->loop, &r->timer, now_ms() + ATTEND_MS, on_unattended, r);
+			loop_timer_set(w->service->loop, &r->timer, now_ms() + ATTEND_MS,
+				       on_unattended, r);
 	}
 	free(w);
 }

@@ -79,9 +79,11 @@ enum auth service_authenticate(struct service *svc, const char *token, const cha
 	s = map_find(&svc->by_id, session_id);
 	if (s && s->state == SESSION_OPEN && token_matches(&svc->key, session_id, s->nonce, token))
 		return AUTH_SESSION;
-	if (s && s->state == SESSION_CLOSING && token_matches(&svc->key, session_id, s->nonce, token))
+	if (s && s->state == SESSION_CLOSING &&
+	    token_matches(&svc->key, session_id, s->nonce, token))
 		return AUTH_ENDED;
-	return tombstones_match(&svc->tombstones, &svc->key, session_id, token) ? AUTH_ENDED : AUTH_NONE;
+	return tombstones_match(&svc->tombstones, &svc->key, session_id, token) ? AUTH_ENDED
+										: AUTH_NONE;
 }
 
 /* ---- start and end ---- */
@@ -202,9 +204,13 @@ struct session_info session_info(const struct session *s)
 {
 	double idle = wall_seconds() - s->last_activity;
 
-	return (struct session_info){ .id = s->id, .runtime = s->runtime->alias, .tenant = s->tenant,
-				      .alive = !s->dead, .created_at = s->created_at,
-				      .last_activity = s->last_activity, .idle_seconds = idle > 0 ? idle : 0 };
+	return (struct session_info){ .id = s->id,
+				      .runtime = s->runtime->alias,
+				      .tenant = s->tenant,
+				      .alive = !s->dead,
+				      .created_at = s->created_at,
+				      .last_activity = s->last_activity,
+				      .idle_seconds = idle > 0 ? idle : 0 };
 }
 
 /* A listing that waits for counters.  Sessions may go while it waits: ids are kept, not pointers. */
@@ -216,7 +222,7 @@ struct listing {
 		struct listing *of;
 		char *id;
 		struct session_usage usage;
-	} *items;
+	} * items;
 	infos_done done;
 	void *ctx;
 };
@@ -260,10 +266,12 @@ static void on_usage(void *ctx, const struct box_usage *u, const struct garret_e
 
 	(void)err;
 	if (u && s) {
-		it->usage = (struct session_usage){ .known = true,
-						    .memory_bytes = known(u->memory_bytes),
-						    .memory_limit_bytes = known(u->memory_limit_bytes),
-						    .pids = known(u->pids), .cpu_percent = -1 };
+		it->usage =
+			(struct session_usage){ .known = true,
+						.memory_bytes = known(u->memory_bytes),
+						.memory_limit_bytes = known(u->memory_limit_bytes),
+						.pids = known(u->pids),
+						.cpu_percent = -1 };
 		if (u->cpu_us != UINT64_MAX && s->last_usage_us && now > s->last_usage_us &&
 		    u->cpu_us >= s->last_usage.cpu_us)
 			it->usage.cpu_percent = 100.0 * (double)(u->cpu_us - s->last_usage.cpu_us) /

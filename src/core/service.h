@@ -18,7 +18,7 @@ struct service;
 
 /* Why something was refused.  status 0 means it was not. */
 struct refusal {
-	int status;	    /* HTTP: 400 404 409 410 422 429 500 501 502 503 */
+	int status;         /* HTTP: 400 404 409 410 422 429 500 501 502 503 */
 	const char *reason; /* for 409: "exists", "opening", "runtime"; else NULL */
 	char detail[512];   /* one sentence for people */
 };
@@ -48,7 +48,8 @@ struct session_usage {
 };
 
 struct session_info {
-	const char *id, *runtime, *tenant; /* borrowed until the caller returns; tenant may be NULL */
+	const char *id, *runtime,
+		*tenant; /* borrowed until the caller returns; tenant may be NULL */
 	bool alive, hibernated;
 	double created_at, last_activity, idle_seconds; /* seconds, wall clock */
 	struct session_usage usage;
@@ -97,10 +98,10 @@ bool service_events(struct service *s, const char *id, uint64_t after,
 
 struct run_request {
 	const char *const *argv; /* NULL-terminated */
-	const char *const *env;	 /* NAME=VALUE, NULL-terminated */
-	const char *run_id;	 /* 32 hex digits */
-	double timeout_seconds;	 /* <= 0: not given (the service's ceiling) */
-	bool keep;		 /* goes on when nobody waits for it */
+	const char *const *env;  /* NAME=VALUE, NULL-terminated */
+	const char *run_id;      /* 32 hex digits */
+	double timeout_seconds;  /* <= 0: not given (the service's ceiling) */
+	bool keep;               /* goes on when nobody waits for it */
 };
 
 /*
@@ -141,8 +142,8 @@ void service_stop(struct service *s, const char *session_id, const char *run_id,
 
 struct stream_request {
 	const char *const *argv, *const *env; /* NULL-terminated */
-	double timeout_seconds;		      /* <= 0: none */
-	bool tty;			      /* a terminal inside; only stdout (0) speaks */
+	double timeout_seconds;               /* <= 0: none */
+	bool tty;                             /* a terminal inside; only stdout (0) speaks */
 	uint16_t rows, columns;
 };
 
@@ -156,7 +157,7 @@ struct stream;
 struct stream_events {
 	/* At most 256 KiB of a stream come before it was acknowledged. */
 	void (*out)(void *ctx, int stream, const void *data, size_t n);
-	void (*taken)(void *ctx, uint64_t bytes);		/* of the input, in all */
+	void (*taken)(void *ctx, uint64_t bytes);             /* of the input, in all */
 	void (*end)(void *ctx, const struct stream_end *end); /* the stream is freed */
 };
 

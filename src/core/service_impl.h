@@ -29,13 +29,13 @@ struct session {
 	uint64_t generation;
 	uint8_t nonce[TOKEN_NONCE];
 	double created_at, last_activity; /* wall clock, seconds */
-	unsigned in_flight;		  /* requests that keep it from being reaped */
+	unsigned in_flight;               /* requests that keep it from being reaped */
 	struct box *box;
 	bool dead; /* its environment ended by itself */
 
 	struct event_ring *events;
 
-	struct map runs; /* by 32 hex digits */
+	struct map runs;      /* by 32 hex digits */
 	struct list finished; /* oldest first */
 	size_t finished_count;
 	uint64_t kept_bytes, head_bytes; /* of finished runs: all, and in memory */

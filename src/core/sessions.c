@@ -44,13 +44,14 @@ static void give_answer(struct loop_later *later)
 		a->plain(a->ctx, &a->no);
 	else if (a->no.status)
 		a->opened(a->ctx, NULL, NULL, &a->no);
-	else
+	else if (s)
 		say_opened(a->service, s, a->opened, a->ctx);
 	free(a->id);
 	free(a);
 }
 
-static struct answer *answer_later(struct service *svc, open_done opened, plain_done plain, void *ctx)
+static struct answer *answer_later(struct service *svc, open_done opened, plain_done plain,
+				   void *ctx)
 {
 	struct answer *a = xnew(struct answer);
 
@@ -93,8 +94,8 @@ static void opened_or_failed(struct session *s)
 		s->state = SESSION_OPEN;
 		s->service->n_open++;
 		session_touch(s);
-		log_info("session_open", "session=%s runtime=%s generation=%llu", s->id, s->runtime->alias,
-			 (unsigned long long)s->generation);
+		log_info("session_open", "session=%s runtime=%s generation=%llu", s->id,
+			 s->runtime->alias, (unsigned long long)s->generation);
 		say_opened(s->service, s, done, ctx);
 		return;
 	}
@@ -177,16 +178,22 @@ static void start(struct service *svc, struct session *s, bool attach)
 	const struct runtime_entry *r = s->runtime;
 	double cpus = config_cpus(c, r);
 	int64_t shares = config_cpu_shares(c, r), pids = config_pids_limit(c, r);
-	struct box_spec spec = { .id = s->id, .runtime = r->source, .work_dir = c->work_dir,
+	struct box_spec spec = { .id = s->id,
+				 .runtime = r->source,
+				 .work_dir = c->work_dir,
 				 .network = config_network(c, r),
 				 .memory_bytes = size_or_zero(config_mem_limit(c, r)),
 				 .memory_swap_bytes = size_or_zero(config_memswap_limit(c, r)),
 				 .tmpfs_bytes = size_or_zero(c->tmpfs_size),
 				 .cpu_millis = cpus > 0 ? (uint32_t)(cpus * 1000) : 0,
 				 .cpu_shares = shares > 0 ? (uint32_t)shares : 0,
-				 .pids = pids > 0 ? (uint32_t)pids : 0, .attach = attach };
-	struct session_row row = { .id = s->id, .runtime = r->alias, .tenant = s->tenant,
-				   .generation = s->generation, .created_at = s->created_at };
+				 .pids = pids > 0 ? (uint32_t)pids : 0,
+				 .attach = attach };
+	struct session_row row = { .id = s->id,
+				   .runtime = r->alias,
+				   .tenant = s->tenant,
+				   .generation = s->generation,
+				   .created_at = s->created_at };
 
 	memcpy(row.nonce, s->nonce, sizeof(row.nonce));
 	s->waiting = 2;
@@ -210,7 +217,8 @@ static void check_ceilings(const struct service *svc, const char *tenant, struct
 	const struct config *c = svc->config;
 
 	if (c->max_open_sessions != CONFIG_NULL && svc->n_sessions > (size_t)c->max_open_sessions)
-		refuse(no, 429, NULL, "Open session limit of %lld reached.", (long long)c->max_open_sessions);
+		refuse(no, 429, NULL, "Open session limit of %lld reached.",
+		       (long long)c->max_open_sessions);
 	else if (tenant && c->max_sessions_per_tenant != CONFIG_NULL &&
 		 tenant_claims(svc, tenant) > (size_t)c->max_sessions_per_tenant)
 		refuse(no, 429, NULL, "Session limit of %lld reached for tenant %s.",
@@ -220,8 +228,8 @@ static void check_ceilings(const struct service *svc, const char *tenant, struct
 		       (long long)c->max_sessions);
 }
 
-static struct session *claim(struct service *svc, const char *id, const struct runtime_entry *runtime,
-			     const char *tenant)
+static struct session *claim(struct service *svc, const char *id,
+			     const struct runtime_entry *runtime, const char *tenant)
 {
 	struct session *s = xnew(struct session);
 
@@ -257,7 +265,8 @@ static struct session *decide(struct service *svc, const struct open_request *re
 	else if (s && !req->reuse && !req->attach)
 		refuse(no, 409, "exists", "Session exists: %s", s->id);
 	else if (s && given && strcmp(req->runtime, s->runtime->alias) != 0)
-		refuse(no, 409, "runtime", "Session %s runs %s, not %s", s->id, s->runtime->alias, req->runtime);
+		refuse(no, 409, "runtime", "Session %s runs %s, not %s", s->id, s->runtime->alias,
+		       req->runtime);
 	return s;
 }
 
@@ -272,8 +281,9 @@ struct reopen {
 static void on_reopen(void *ctx, const struct refusal *no)
 {
 	struct reopen *r = ctx;
-	struct open_request req = { .session_id = r->id, .runtime = r->runtime, .tenant = r->tenant,
-				    .reuse = true };
+	struct open_request req = {
+		.session_id = r->id, .runtime = r->runtime, .tenant = r->tenant, .reuse = true
+	};
 
 	(void)no;
 	service_open(r->service, &req, r->done, r->ctx);
@@ -287,14 +297,19 @@ static void reopen(struct session *s, open_done done, void *ctx)
 {
 	struct reopen *r = xnew(struct reopen);
 
-	*r = (struct reopen){ s->service, xstrdup(s->id), xstrdup(s->runtime->alias),
-			      s->tenant ? xstrdup(s->tenant) : NULL, done, ctx };
+	*r = (struct reopen){ s->service,
+			      xstrdup(s->id),
+			      xstrdup(s->runtime->alias),
+			      s->tenant ? xstrdup(s->tenant) : NULL,
+			      done,
+			      ctx };
 	session_end(s, false, on_reopen, r);
 }
 
 void service_open(struct service *svc, const struct open_request *req, open_done done, void *ctx)
 {
-	const char *alias = req->runtime && *req->runtime ? req->runtime : svc->config->default_runtime;
+	const char *alias =
+		req->runtime && *req->runtime ? req->runtime : svc->config->default_runtime;
 	const struct runtime_entry *runtime = config_runtime(svc->config, alias);
 	struct refusal no = { 0 };
 	struct session *s = decide(svc, req, runtime, &no);
@@ -382,7 +397,8 @@ void session_end(struct session *s, bool purge, plain_done done, void *ctx)
 	runs_drop_queued(s);
 	svc->ops->close(s->box, purge, on_box_closed, s);
 	s->box = NULL;
-	svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), purge, on_row_ended, s);
+	svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), purge,
+			       on_row_ended, s);
 }
 
 void service_close(struct service *svc, const char *id, bool purge, plain_done done, void *ctx)

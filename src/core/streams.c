@@ -45,14 +45,18 @@ static void release(struct stream *st)
 static void on_end(void *ctx, struct box_run_end *end)
 {
 	struct stream *st = ctx;
-	struct stream_end e = { .gone = end->gone, .timed_out = end->timed_out,
+	struct stream_end e = { .gone = end->gone,
+				.timed_out = end->timed_out,
 				.exit_code = end->exit_code };
 	char detail[16];
 
-	(void)snprintf(detail, sizeof(detail), e.gone ? "sandbox gone" : e.timed_out ? "timed out" : "exit %d",
+	(void)snprintf(detail, sizeof(detail),
+		       e.gone        ? "sandbox gone"
+		       : e.timed_out ? "timed out"
+				     : "exit %d",
 		       e.exit_code);
-	event_add(st->session, "run", st->shown.buf, !e.gone && !e.timed_out && !e.exit_code, detail,
-		  round((double)(now_us() - st->started_us) / 100.0) / 10);
+	event_add(st->session, "run", st->shown.buf, !e.gone && !e.timed_out && !e.exit_code,
+		  detail, round((double)(now_us() - st->started_us) / 100.0) / 10);
 	st->events->end(st->ctx, &e);
 	release(st);
 }
@@ -64,8 +68,11 @@ struct stream *service_stream(struct service *svc, const char *session_id,
 			      void *ctx, struct refusal *no)
 {
 	struct session *s = find_session(svc, session_id);
-	struct box_stream_spec spec = { .argv = req->argv, .env = req->env, .tty = req->tty,
-					.rows = req->rows, .columns = req->columns };
+	struct box_stream_spec spec = { .argv = req->argv,
+					.env = req->env,
+					.tty = req->tty,
+					.rows = req->rows,
+					.columns = req->columns };
 	struct garret_error err = { 0 };
 	struct stream *st;
 

@@ -9,8 +9,8 @@
  */
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -120,7 +120,8 @@ static void warn_about_exposure(const struct daemon *d)
 		return;
 	log_warn("exposed", "%s is not loopback: put a proxy with TLS in front", d->config.host);
 	if (token && strlen(token) < 32)
-		log_warn("exposed", "SANDBOXD_TOKEN has %zu characters; use at least 32", strlen(token));
+		log_warn("exposed", "SANDBOXD_TOKEN has %zu characters; use at least 32",
+			 strlen(token));
 }
 
 static void serve_when_ready(struct daemon *d)
@@ -150,13 +151,17 @@ static void on_engine_ready(void *ctx, const struct engine_hello *hello)
 {
 	struct daemon *d = ctx;
 
-	log_debug("engine", "cgroup=%u limits=%x networks=%x", hello->cgroup, hello->limits, hello->networks);
+	log_debug("engine", "cgroup=%u limits=%x networks=%x", hello->cgroup, hello->limits,
+		  hello->networks);
 	for (unsigned i = 0; i < d->config.n_runtimes; i++) {
 		const char *mode = config_network(&d->config, &d->config.runtimes[i]);
 
 		if (mode && !strcmp(mode, "host") && !(hello->networks & 1u << ENGINE_NET_HOST)) {
-			log_error("start", "runtime %s: network \"host\" is not allowed by the engine's configuration "
-					   "(networks = none host)", d->config.runtimes[i].alias);
+			log_error(
+				"start",
+				"runtime %s: network \"host\" is not allowed by the engine's configuration "
+				"(networks = none host)",
+				d->config.runtimes[i].alias);
 			loop_quit(d->loop, 1);
 			return;
 		}
@@ -213,9 +218,10 @@ static int get_engine(struct daemon *d, uid_t uid, int *ret_fd, struct garret_er
 	if (d->config.engine)
 		return engine_connect(d->config.engine, ret_fd, err);
 	if (geteuid() != 0)
-		return garret_fail(err, GARRET_DENIED,
-				   "making sessions needs root for now (rootless comes later): start garretd as root, "
-				   "it gives root up itself, or set GARRET_ENGINE to a running engine's socket");
+		return garret_fail(
+			err, GARRET_DENIED,
+			"making sessions needs root for now (rootless comes later): start garretd as root, "
+			"it gives root up itself, or set GARRET_ENGINE to a running engine's socket");
 	if (d->config.workspace_root) {
 		args[2] = "--workspaces";
 		args[3] = d->config.workspace_root;
@@ -244,21 +250,27 @@ static int start(struct daemon *d, struct garret_error *err)
 	db = xasprintf("%s/garret.db", d->state.dir);
 	rc = sqlite_registry_open(d->loop, db, &d->registry, err);
 	if (rc == 0)
-		rc = native_new(&(struct native_config){ .loop = d->loop, .engine_fd = engine_fd,
-							 .state_dir = d->state.dir, .ready = on_engine_ready,
-							 .lost = on_engine_lost, .ctx = d },
+		rc = native_new(&(struct native_config){ .loop = d->loop,
+							 .engine_fd = engine_fd,
+							 .state_dir = d->state.dir,
+							 .ready = on_engine_ready,
+							 .lost = on_engine_lost,
+							 .ctx = d },
 				&d->provider, err);
 	else
 		fd_close(engine_fd);
 	if (rc < 0)
 		return rc;
 	{
-		struct service_parts parts = { .loop = d->loop, .config = &d->config, .ops = &native_ops,
+		struct service_parts parts = { .loop = d->loop,
+					       .config = &d->config,
+					       .ops = &native_ops,
 					       .provider = d->provider,
 					       .registry_ops = &sqlite_registry_ops,
 					       .registry = d->registry,
 					       .check_command = init_check_strings,
-					       .token = d->config.token ? d->config.token : d->state.token };
+					       .token = d->config.token ? d->config.token
+									: d->state.token };
 
 		memcpy(parts.key, d->state.key, sizeof(parts.key));
 		d->service = service_new(&parts, on_registry_ready, d);
@@ -298,14 +310,18 @@ static int parse_options(int argc, char **argv, struct daemon_opts *opts)
 	int used = opt_parse(table, argc, argv, opts, &err);
 
 	if (used >= 0 && argv[used])
-		used = garret_fail(&err, GARRET_INVALID, "garretd takes no words; its settings are environment variables");
+		used = garret_fail(
+			&err, GARRET_INVALID,
+			"garretd takes no words; its settings are environment variables");
 	if (used < 0) {
 		(void)fprintf(stderr, "garretd: %s\n", err.msg);
 		return 2;
 	}
 	if (opts->help) {
 		opt_help(table, &help);
-		(void)printf("Usage: garretd [OPTIONS]\n\nSettings are environment variables: see garretd(8).\n\n%s", help.buf);
+		(void)printf(
+			"Usage: garretd [OPTIONS]\n\nSettings are environment variables: see garretd(8).\n\n%s",
+			help.buf);
 	}
 	if (opts->version)
 		(void)puts("garretd " GARRET_VERSION);
@@ -327,8 +343,10 @@ int main(int argc, char **argv)
 	}
 	level = log_level_parse(d.config.log_level);
 	if (level < 0) {
-		(void)fprintf(stderr, "garretd: GARRET_LOG_LEVEL: one of debug info warn error, not \"%.40s\"\n",
-			      d.config.log_level);
+		(void)fprintf(
+			stderr,
+			"garretd: GARRET_LOG_LEVEL: one of debug info warn error, not \"%.40s\"\n",
+			d.config.log_level);
 		config_release(&d.config);
 		return 1;
 	}

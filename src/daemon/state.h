@@ -12,10 +12,10 @@
 #define DAEMON_FALLBACK_UID 0x6EFFFFFFu
 
 struct state {
-	char *dir;	/* {state}/daemon, ours, 0700 */
-	int lock_fd;	/* one daemon per state directory */
+	char *dir;       /* {state}/daemon, ours, 0700 */
+	int lock_fd;     /* one daemon per state directory */
 	uint8_t key[32]; /* derives session tokens */
-	char *token;	/* the service token when none was configured; else NULL */
+	char *token;     /* the service token when none was configured; else NULL */
 	bool token_is_new;
 };
 

@@ -107,7 +107,8 @@ ssize_t msg_recv(int sock, void *buf, size_t cap, struct msg_fds *fds, struct ga
 	if (!fit || m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		if (fds)
 			msg_fds_close(fds);
-		return garret_fail(err, GARRET_PROTOCOL, "a message with too many bytes or descriptors");
+		return garret_fail(err, GARRET_PROTOCOL,
+				   "a message with too many bytes or descriptors");
 	}
 	return r;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
@@ -137,7 +138,10 @@ static int split_answer(struct strbuf *all, int *status, struct garret_error *er
 	uint64_t want;
 	char number[24];
 
-	if (!end || sscanf(all->buf, "HTTP/1.%*c %3d", status) != 1)
+	*status = !strncmp(all->buf, "HTTP/1.", 7) && all->len > 9
+			  ? (int)strtol(all->buf + 8, NULL, 10)
+			  : 0;
+	if (!end || *status < 100 || *status > 599)
 		return garret_fail(err, GARRET_PROTOCOL, "what answers there doesn't speak HTTP");
 	strbuf_add(&head, all->buf, (size_t)(end - all->buf) + 2);
 	strbuf_remove_front(all, (size_t)(end - all->buf) + 4);

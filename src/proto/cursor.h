@@ -30,7 +30,7 @@ void put_u32(struct put *p, uint32_t v);
 void put_u64(struct put *p, uint64_t v);
 void put_bytes(struct put *p, const void *data, size_t n); /* no length in front */
 void put_blob(struct put *p, const void *data, size_t n);  /* u32 length, bytes */
-void put_str(struct put *p, const char *s);		   /* u32 length, bytes, NUL */
+void put_str(struct put *p, const char *s);                /* u32 length, bytes, NUL */
 
 void get_init(struct get *g, const void *buf, size_t len);
 uint8_t get_u8(struct get *g);

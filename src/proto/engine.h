@@ -25,20 +25,20 @@
 
 enum engine_type {
 	/* requests */
-	ENGINE_HELLO = 1, /* u16 major, u16 minor */
-	ENGINE_OPEN = 2,  /* struct engine_open, + the init socket, + a directory per volume */
-	ENGINE_CLOSE = 3, /* u64 handle, u8 purge: answered when every process is gone */
-	ENGINE_USAGE = 4, /* u64 handle */
+	ENGINE_HELLO = 1,  /* u16 major, u16 minor */
+	ENGINE_OPEN = 2,   /* struct engine_open, + the init socket, + a directory per volume */
+	ENGINE_CLOSE = 3,  /* u64 handle, u8 purge: answered when every process is gone */
+	ENGINE_USAGE = 4,  /* u64 handle */
 	ENGINE_DOCTOR = 5, /* answered by DOCTOR_ROWs and DONE */
 
 	/* answers, and DIED, which nobody asked for */
 	ENGINE_HELLO_OK = 64, /* struct engine_hello */
 	ENGINE_OPENED = 65,   /* struct engine_opened */
 	ENGINE_DONE = 66,
-	ENGINE_ERROR = 67,	/* u32 garret_code, u32 errno, str message */
-	ENGINE_USAGE_OK = 68,	/* struct engine_usage */
+	ENGINE_ERROR = 67,      /* u32 garret_code, u32 errno, str message */
+	ENGINE_USAGE_OK = 68,   /* struct engine_usage */
 	ENGINE_DOCTOR_ROW = 69, /* u8 level (0 ok, 1 weaker, 2 missing), str name, str text */
-	ENGINE_DIED = 70,	/* u64 handle, u8 enum engine_death */
+	ENGINE_DIED = 70,       /* u64 handle, u8 enum engine_death */
 };
 
 enum engine_network { ENGINE_NET_NONE, ENGINE_NET_HOST, ENGINE_NET_BRIDGE, ENGINE_NETS };
@@ -64,7 +64,7 @@ struct engine_volume {
 
 /* Limits: 0 is "the engine's default", never "unlimited"; above the bound is refused. */
 struct engine_open {
-	const char *id;	     /* session id; names the workspace */
+	const char *id;      /* session id; names the workspace */
 	const char *runtime; /* "host" */
 	const char *work_dir;
 	const char *hostname;
@@ -72,8 +72,8 @@ struct engine_open {
 	uint32_t flags;
 	uint8_t network;
 	uint64_t memory_bytes, memory_swap_bytes; /* memory+swap together; 0: as memory */
-	uint32_t cpu_millis;			  /* thousandths of one CPU */
-	uint32_t cpu_shares;			  /* Docker's scale, 1024 = normal */
+	uint32_t cpu_millis;                      /* thousandths of one CPU */
+	uint32_t cpu_shares;                      /* Docker's scale, 1024 = normal */
 	uint32_t pids;
 	uint64_t tmpfs_bytes; /* size of /tmp */
 	uint32_t n_volumes;
@@ -82,10 +82,10 @@ struct engine_open {
 
 struct engine_hello {
 	uint16_t major, minor;
-	uint8_t cgroup;	      /* enum engine_cgroup */
-	uint8_t networks;     /* bit per enum engine_network that can be given */
-	uint8_t limits;	      /* bits: 1 memory, 2 swap, 4 cpus, 8 cpu shares, 16 pids */
-	uint8_t seccomp;      /* 1 on, 0 off (test build) */
+	uint8_t cgroup;   /* enum engine_cgroup */
+	uint8_t networks; /* bit per enum engine_network that can be given */
+	uint8_t limits;   /* bits: 1 memory, 2 swap, 4 cpus, 8 cpu shares, 16 pids */
+	uint8_t seccomp;  /* 1 on, 0 off (test build) */
 	uint64_t max_memory_bytes;
 	uint32_t max_cpu_millis, max_pids, max_sessions;
 	uint64_t max_tmpfs_bytes;
@@ -93,9 +93,9 @@ struct engine_hello {
 
 struct engine_opened {
 	uint64_t handle;
-	uint32_t pid; /* of init, on the host */
+	uint32_t pid;                       /* of init, on the host */
 	uint64_t start_time, pid_namespace; /* proof for adoption */
-	uint32_t build_us; /* from the request's arrival until init was ready */
+	uint32_t build_us;                  /* from the request's arrival until init was ready */
 };
 
 /* A counter that can't be had is UINT64_MAX. */

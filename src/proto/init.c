@@ -54,8 +54,8 @@ void init_put_run(struct put *p, const struct init_run *run)
 
 bool init_get_run(struct get *g, struct init_run *ret)
 {
-	const uint32_t known = INIT_RUN_FDS | INIT_RUN_STREAM | INIT_RUN_PTY | INIT_RUN_STDIN |
-			       INIT_RUN_BODY_FD;
+	const uint32_t known =
+		INIT_RUN_FDS | INIT_RUN_STREAM | INIT_RUN_PTY | INIT_RUN_STDIN | INIT_RUN_BODY_FD;
 	size_t left;
 
 	get_bytes(g, ret->id, INIT_RUN_ID);

@@ -37,32 +37,32 @@
 #define INIT_ARGC_MAX 16384
 #define INIT_HEAD_BYTES (64 * 1024) /* of each stream kept in init; more goes to the spool */
 #define INIT_WINDOW (256 * 1024)    /* bytes of OUT in flight for a stream (INIT_RUN_STREAM) */
-#define INIT_RUNS_MAX 4096	    /* live and not yet forgotten */
+#define INIT_RUNS_MAX 4096          /* live and not yet forgotten */
 
 enum init_type {
 	/* to init */
-	INIT_HELLO = 1, /* u16 major, u16 minor, nonce[16] */
-	INIT_RUN = 2,	/* struct init_run, below */
-	INIT_ATTACH = 3, /* id[16]: send what this connection hasn't got, then go on */
-	INIT_DETACH = 4, /* id[16]: send nothing more of this run here */
-	INIT_ACK = 5,	 /* id[16], u8 stream, u64 offset: everything before it was taken */
-	INIT_STOP = 6,	 /* id[16], u32 grace_ms: answered by DONE once the run has ended */
-	INIT_SIGNAL = 7, /* id[16], u32 signo, u8 to (0 the process, 1 its process group) */
-	INIT_STDIN = 8,	 /* id[16], the bytes; none = end of file.  INIT_RUN_STDIN runs */
-	INIT_WINCH = 9,	 /* id[16], u16 rows, u16 columns */
+	INIT_HELLO = 1,   /* u16 major, u16 minor, nonce[16] */
+	INIT_RUN = 2,     /* struct init_run, below */
+	INIT_ATTACH = 3,  /* id[16]: send what this connection hasn't got, then go on */
+	INIT_DETACH = 4,  /* id[16]: send nothing more of this run here */
+	INIT_ACK = 5,     /* id[16], u8 stream, u64 offset: everything before it was taken */
+	INIT_STOP = 6,    /* id[16], u32 grace_ms: answered by DONE once the run has ended */
+	INIT_SIGNAL = 7,  /* id[16], u32 signo, u8 to (0 the process, 1 its process group) */
+	INIT_STDIN = 8,   /* id[16], the bytes; none = end of file.  INIT_RUN_STDIN runs */
+	INIT_WINCH = 9,   /* id[16], u16 rows, u16 columns */
 	INIT_FORGET = 10, /* id[16]: the owner has the whole result */
 	INIT_SPOOL = 11,  /* u32 index, + two descriptors: files for stdout and stderr */
-	INIT_PING = 12,	  /* answered by PONG */
+	INIT_PING = 12,   /* answered by PONG */
 
 	/* from init */
-	INIT_HELLO_OK = 64, /* u16 major, u16 minor, nonce[16], u32 runs known */
-	INIT_STARTED = 65,  /* id[16], u32 pid inside */
-	INIT_OUT = 66,	    /* id[16], u8 stream (1, 2), u64 offset, the bytes */
-	INIT_SPOOLED = 67,  /* id[16], u8 stream, u32 index, u64 bytes there so far */
-	INIT_EXIT = 68,	    /* id[16], struct init_exit */
-	INIT_ERROR = 69,    /* u32 garret_code, u32 errno, str message */
-	INIT_DONE = 70,	    /* the request was carried out */
-	INIT_PONG = 71,	    /* u32 live runs, u32 background processes */
+	INIT_HELLO_OK = 64,    /* u16 major, u16 minor, nonce[16], u32 runs known */
+	INIT_STARTED = 65,     /* id[16], u32 pid inside */
+	INIT_OUT = 66,         /* id[16], u8 stream (1, 2), u64 offset, the bytes */
+	INIT_SPOOLED = 67,     /* id[16], u8 stream, u32 index, u64 bytes there so far */
+	INIT_EXIT = 68,        /* id[16], struct init_exit */
+	INIT_ERROR = 69,       /* u32 garret_code, u32 errno, str message */
+	INIT_DONE = 70,        /* the request was carried out */
+	INIT_PONG = 71,        /* u32 live runs, u32 background processes */
 	INIT_STDIN_TAKEN = 72, /* id[16], u64: so many bytes of stdin are written or dropped */
 };
 
@@ -73,10 +73,10 @@ enum init_run_flags {
 	 * from offset 0 on, to a spool pair given ahead by SPOOL.  When no pair is
 	 * there the run waits for one (its writer blocks) until its deadline.
 	 */
-	INIT_RUN_FDS = 1,    /* stdin, stdout, stderr are three descriptors in this message */
-	INIT_RUN_STREAM = 2, /* OUT is sent live, at most INIT_WINDOW unacknowledged; no spool */
-	INIT_RUN_PTY = 4,    /* with STREAM: a terminal of the session; one stream (1) */
-	INIT_RUN_STDIN = 8,  /* stdin is a pipe fed by INIT_STDIN; otherwise /dev/null */
+	INIT_RUN_FDS = 1,      /* stdin, stdout, stderr are three descriptors in this message */
+	INIT_RUN_STREAM = 2,   /* OUT is sent live, at most INIT_WINDOW unacknowledged; no spool */
+	INIT_RUN_PTY = 4,      /* with STREAM: a terminal of the session; one stream (1) */
+	INIT_RUN_STDIN = 8,    /* stdin is a pipe fed by INIT_STDIN; otherwise /dev/null */
 	INIT_RUN_BODY_FD = 16, /* the strings are in a descriptor (the first), not in the frame */
 };
 
@@ -91,9 +91,9 @@ struct init_run {
 	uint64_t output_limit; /* bytes of both streams together; 0: none */
 	uint16_t rows, columns;
 	uint32_t argc, envc;
-	const char *cwd;	 /* absolute inside, or "" for the work directory */
-	uint32_t strings_bytes;	 /* of the encoded strings */
-	const uint8_t *strings;	 /* borrowed; NULL with INIT_RUN_BODY_FD */
+	const char *cwd;        /* absolute inside, or "" for the work directory */
+	uint32_t strings_bytes; /* of the encoded strings */
+	const uint8_t *strings; /* borrowed; NULL with INIT_RUN_BODY_FD */
 };
 
 /* Why a run ended other than by itself. */
@@ -109,15 +109,15 @@ enum init_cause {
 enum init_step { INIT_STEP_NONE, INIT_STEP_EXEC, INIT_STEP_CWD, INIT_STEP_SPAWN, INIT_STEPS };
 
 struct init_exit {
-	uint8_t cause; /* enum init_cause */
-	uint8_t step;  /* enum init_step */
-	uint8_t oom;   /* the kernel killed something of this session for memory meanwhile */
-	uint8_t spooled[2];    /* bit per stream: its bytes are in the spool from 0 on */
-	int32_t exit_code;     /* as a shell reports it: status, or 128 + signal */
-	uint32_t sys;	       /* errno behind step */
-	uint32_t spool_index;  /* valid when something is spooled */
-	uint32_t background;   /* processes of the session that no run owns */
-	uint64_t total[2];     /* bytes of stdout and stderr (after the limit: what was kept) */
+	uint8_t cause;        /* enum init_cause */
+	uint8_t step;         /* enum init_step */
+	uint8_t oom;          /* the kernel killed something of this session for memory meanwhile */
+	uint8_t spooled[2];   /* bit per stream: its bytes are in the spool from 0 on */
+	int32_t exit_code;    /* as a shell reports it: status, or 128 + signal */
+	uint32_t sys;         /* errno behind step */
+	uint32_t spool_index; /* valid when something is spooled */
+	uint32_t background;  /* processes of the session that no run owns */
+	uint64_t total[2];    /* bytes of stdout and stderr (after the limit: what was kept) */
 	uint64_t wall_us, user_us, system_us, max_rss_bytes;
 };
 

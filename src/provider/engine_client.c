@@ -87,7 +87,8 @@ int engine_connect(const char *path, int *ret_fd, struct garret_error *err)
 	autoclose int fd = -EBADF;
 
 	if (strlen(path) >= sizeof(sa.sun_path))
-		return garret_fail(err, GARRET_INVALID, "the engine's socket: a path of at most %zu bytes",
+		return garret_fail(err, GARRET_INVALID,
+				   "the engine's socket: a path of at most %zu bytes",
 				   sizeof(sa.sun_path) - 1);
 	memcpy(sa.sun_path, path, strlen(path) + 1);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -103,16 +104,19 @@ static void answer(struct pending *p, struct get *g, uint16_t type, const struct
 	struct engine_opened opened;
 	struct engine_usage usage;
 
-	if (!err && type == ENGINE_OPENED && p->type == ENGINE_OPEN && engine_get_opened(g, &opened)) {
+	if (!err && type == ENGINE_OPENED && p->type == ENGINE_OPEN &&
+	    engine_get_opened(g, &opened)) {
 		p->opened(p->ctx, &opened, NULL);
 	} else if (!err && type == ENGINE_USAGE_OK && p->type == ENGINE_USAGE &&
 		   engine_get_usage(g, &usage)) {
 		p->usage(p->ctx, &usage, NULL);
-	} else if (!err && type == ENGINE_DONE && p->type != ENGINE_OPEN && p->type != ENGINE_USAGE) {
+	} else if (!err && type == ENGINE_DONE && p->type != ENGINE_OPEN &&
+		   p->type != ENGINE_USAGE) {
 		p->done(p->ctx, NULL);
 	} else {
 		if (!err) {
-			(void)garret_fail(&broken, GARRET_PROTOCOL, "the engine's answer makes no sense");
+			(void)garret_fail(&broken, GARRET_PROTOCOL,
+					  "the engine's answer makes no sense");
 			err = &broken;
 		}
 		if (p->type == ENGINE_OPEN)
@@ -181,7 +185,8 @@ static void on_end(struct chan *chan, const struct garret_error *why)
 	struct engine_client *c = chan->ctx;
 	struct garret_error err = { 0 };
 
-	(void)garret_fail(&err, GARRET_UNAVAILABLE, "the engine is gone%s%s", why->code ? ": " : "", why->msg);
+	(void)garret_fail(&err, GARRET_UNAVAILABLE, "the engine is gone%s%s", why->code ? ": " : "",
+			  why->msg);
 	while (!list_empty(&c->pending)) {
 		struct pending *p = list_entry(c->pending.next, struct pending, link);
 

@@ -244,8 +244,8 @@ static int check_list(const char *const *list, const char *what, size_t *bytes, 
 
 		if (n > INIT_STRING_MAX)
 			return garret_fail(err, GARRET_TOO_LARGE,
-					   "%s %zu has %zu bytes; the kernel's limit is %d", what, *count, n,
-					   INIT_STRING_MAX);
+					   "%s %zu has %zu bytes; the kernel's limit is %d", what,
+					   *count, n, INIT_STRING_MAX);
 		*bytes += n + 1 + sizeof(uint32_t);
 	}
 	if (*count > INIT_ARGC_MAX)
@@ -264,9 +264,10 @@ static int measure(const char *const *argv, const char *const *env, size_t *byte
 	if (rc == 0)
 		rc = check_list(env, "environment variable", bytes, envc, err);
 	if (rc == 0 && *bytes > INIT_STRINGS_MAX)
-		rc = garret_fail(err, GARRET_TOO_LARGE,
-				 "arguments and environment have %zu bytes together; the limit is %d", *bytes,
-				 INIT_STRINGS_MAX);
+		rc = garret_fail(
+			err, GARRET_TOO_LARGE,
+			"arguments and environment have %zu bytes together; the limit is %d",
+			*bytes, INIT_STRINGS_MAX);
 	return rc;
 }
 
@@ -279,11 +280,14 @@ int init_check_strings(const char *const *argv, const char *const *env, struct g
 
 int init_client_run(struct init_client *c, const struct init_start *s, struct garret_error *err)
 {
-	struct init_run run = { .flags = s->flags, .timeout_ms = s->timeout_ms,
-				.output_limit = s->output_limit, .rows = s->rows,
-				.columns = s->columns, .cwd = s->cwd ? s->cwd : "" };
+	struct init_run run = { .flags = s->flags,
+				.timeout_ms = s->timeout_ms,
+				.output_limit = s->output_limit,
+				.rows = s->rows,
+				.columns = s->columns,
+				.cwd = s->cwd ? s->cwd : "" };
 	int fds[4], rc;
-	size_t bytes, argc, envc, n_fds = 0;
+	size_t bytes = 0, argc = 0, envc = 0, n_fds = 0;
 	autofree uint8_t *strings = NULL;
 	autoclose int body = -EBADF;
 	struct put p;
@@ -299,7 +303,8 @@ int init_client_run(struct init_client *c, const struct init_start *s, struct ga
 		put_str(&p, s->env[i]);
 	if (bytes > INLINE_MAX) {
 		body = memfd_create("garret-run", MFD_CLOEXEC);
-		if (body < 0 || write_full(body, strings, bytes) < 0 || lseek(body, 0, SEEK_SET) < 0)
+		if (body < 0 || write_full(body, strings, bytes) < 0 ||
+		    lseek(body, 0, SEEK_SET) < 0)
 			return garret_fail_errno(err, "pass the arguments");
 		fds[n_fds++] = body;
 		run.flags |= INIT_RUN_BODY_FD;
@@ -314,7 +319,8 @@ int init_client_run(struct init_client *c, const struct init_start *s, struct ga
 	init_begin(&p, c->frame, INIT_RUN, ++c->last_request);
 	init_put_run(&p, &run);
 	if (p.bad)
-		return garret_fail(err, GARRET_TOO_LARGE, "the working directory's path is too long");
+		return garret_fail(err, GARRET_TOO_LARGE,
+				   "the working directory's path is too long");
 	chan_send(&c->chan, c->frame, init_end(&p), fds, (unsigned)n_fds);
 	return 0;
 }

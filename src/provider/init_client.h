@@ -17,7 +17,8 @@ struct init_events {
 	void (*started)(void *ctx, const uint8_t *run, uint32_t pid);
 	void (*out)(void *ctx, const uint8_t *run, unsigned stream /* 1, 2 */, uint64_t offset,
 		    const void *data, size_t n);
-	void (*spooled)(void *ctx, const uint8_t *run, unsigned stream, uint32_t index, uint64_t bytes);
+	void (*spooled)(void *ctx, const uint8_t *run, unsigned stream, uint32_t index,
+			uint64_t bytes);
 	void (*exited)(void *ctx, const uint8_t *run, const struct init_exit *e);
 	void (*done)(void *ctx, uint64_t request, const struct garret_error *err);
 	void (*stdin_taken)(void *ctx, const uint8_t *run, uint64_t bytes);
@@ -39,9 +40,9 @@ struct init_start {
 	uint32_t timeout_ms;
 	uint64_t output_limit;
 	uint16_t rows, columns;
-	const char *cwd; /* NULL: the work directory */
+	const char *cwd;                      /* NULL: the work directory */
 	const char *const *argv, *const *env; /* NULL-terminated; env may be NULL */
-	const int *stdio; /* three, with INIT_RUN_FDS */
+	const int *stdio;                     /* three, with INIT_RUN_FDS */
 };
 
 /*

@@ -19,12 +19,23 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/time.h"
 #include "provider/engine_client.h"
 #include "provider/init_client.h"
 
-#define SPOOL_AHEAD 2 /* pairs that init holds unused */
+#define SPOOL_AHEAD 2   /* pairs that init holds unused */
+#define SOCKETS_AHEAD 8 /* bound before they are wanted: a bind makes an inode, 0.5 ms on ext4 */
+#define REFILL_MS 20    /* after the last open, so that it never delays one */
+
+struct control_socket {
+	int fd;
+	char name[48]; /* in ctl/ */
+};
 
 struct provider {
+	struct control_socket ahead[SOCKETS_AHEAD];
+	unsigned n_ahead;
+	struct loop_timer refill;
 	struct loop *loop;
 	struct engine_client *engine;
 	int ctl_fd, runs_fd;
@@ -37,9 +48,9 @@ struct box {
 	struct list link; /* provider.boxes */
 	struct provider *p;
 	char id[ENGINE_ID_MAX + 1];
-	char ctl_name[48]; /* in ctl/ */
+	char ctl_name[48];  /* in ctl/ */
 	char runs_name[48]; /* in runs/ */
-	uint64_t handle; /* 0: not opened by the engine */
+	uint64_t handle;    /* 0: not opened by the engine */
 	struct init_client *init;
 	struct list runs;
 	uint32_t next_spool, spools_ahead;
@@ -61,7 +72,7 @@ struct box_run {
 	struct box *box;
 	uint8_t id[RUN_ID_BYTES];
 	struct strbuf head[2];
-	box_run_end_fn end; /* NULL: nobody listens any more */
+	box_run_end_fn end;                     /* NULL: nobody listens any more */
 	const struct box_stream_events *stream; /* NULL: captured */
 	uint64_t streamed[2];
 	void *ctx;
@@ -142,8 +153,8 @@ static void on_ready(void *ctx)
 	finish_open(b);
 }
 
-static void on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offset, const void *data,
-		   size_t n)
+static void on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offset,
+		   const void *data, size_t n)
 {
 	struct box_run *r = find_run(ctx, run);
 	struct strbuf *head = r ? &r->head[stream - 1] : NULL;
@@ -163,7 +174,8 @@ static void on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offs
 		strbuf_add(head, data, n);
 }
 
-static void on_spooled(void *ctx, const uint8_t *run, unsigned stream, uint32_t index, uint64_t bytes)
+static void on_spooled(void *ctx, const uint8_t *run, unsigned stream, uint32_t index,
+		       uint64_t bytes)
 {
 	(void)ctx;
 	(void)run;
@@ -220,7 +232,8 @@ static void on_init_lost(void *ctx, const struct garret_error *err)
 	drop_init(b);
 	if (b->opened) {
 		if (!b->open_error.code)
-			(void)garret_fail(&b->open_error, GARRET_INTERNAL, "the session ended while it opened%s%s",
+			(void)garret_fail(&b->open_error, GARRET_INTERNAL,
+					  "the session ended while it opened%s%s",
 					  err->code ? ": " : "", err->msg);
 		finish_open(b);
 	} else if (b->died && !b->closing) {
@@ -248,22 +261,45 @@ static const struct init_events init_events = {
 /* ---- opening ---- */
 
 /* A path that fits sun_path wherever the state directory is. */
-static void socket_path(const struct box *b, char out[80])
+static void socket_path(const struct provider *p, const char *name, char out[80])
 {
-	(void)snprintf(out, 80, "/proc/self/fd/%d/%s", b->p->ctl_fd, b->ctl_name);
+	(void)snprintf(out, 80, "/proc/self/fd/%d/%s", p->ctl_fd, name);
 }
 
-static int listen_at(const struct box *b, struct garret_error *err)
+static int bind_socket(struct provider *p, struct control_socket *ret, struct garret_error *err)
 {
 	struct sockaddr_un sa = { .sun_family = AF_UNIX };
 	autoclose int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	char path[80];
+	uint8_t random[16];
 
-	socket_path(b, path);
-	memcpy(sa.sun_path, path, sizeof(path));
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return garret_fail_errno(err, "random bytes");
+	hex_encode(random, sizeof(random), ret->name);
+	socket_path(p, ret->name, sa.sun_path);
 	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 || listen(fd, 8) < 0)
 		return garret_fail_errno(err, "make the session's control socket");
-	return take_fd(&fd);
+	ret->fd = take_fd(&fd);
+	return 0;
+}
+
+static void refill_sockets(struct loop_timer *t)
+{
+	struct provider *p = t->ctx;
+
+	/* One a turn: a burst of opens is served from what is there, or waits its 0.5 ms. */
+	if (p->n_ahead == SOCKETS_AHEAD || bind_socket(p, &p->ahead[p->n_ahead], NULL) < 0)
+		return;
+	if (++p->n_ahead < SOCKETS_AHEAD)
+		loop_timer_set(p->loop, t, now_ms() + 1, refill_sockets, p);
+}
+
+static int take_socket(struct provider *p, struct control_socket *ret, struct garret_error *err)
+{
+	loop_timer_set(p->loop, &p->refill, now_ms() + REFILL_MS, refill_sockets, p);
+	if (!p->n_ahead)
+		return bind_socket(p, ret, err);
+	*ret = p->ahead[--p->n_ahead];
+	return 0;
 }
 
 static void box_free(struct box *b)
@@ -321,31 +357,36 @@ static void report_open_error(struct loop_later *l)
 
 static int begin_open(struct box *b, const struct box_spec *spec, struct garret_error *err)
 {
-	struct engine_open o = { .id = spec->id, .runtime = spec->runtime, .work_dir = spec->work_dir,
-				 .hostname = spec->id, .memory_bytes = spec->memory_bytes,
+	struct engine_open o = { .id = spec->id,
+				 .runtime = spec->runtime,
+				 .work_dir = spec->work_dir,
+				 .hostname = spec->id,
+				 .memory_bytes = spec->memory_bytes,
 				 .memory_swap_bytes = spec->memory_swap_bytes,
-				 .cpu_millis = spec->cpu_millis, .cpu_shares = spec->cpu_shares,
-				 .pids = spec->pids, .tmpfs_bytes = spec->tmpfs_bytes,
+				 .cpu_millis = spec->cpu_millis,
+				 .cpu_shares = spec->cpu_shares,
+				 .pids = spec->pids,
+				 .tmpfs_bytes = spec->tmpfs_bytes,
 				 .flags = spec->attach ? ENGINE_OPEN_ATTACH : 0 };
+	struct control_socket control = { .fd = -EBADF };
 	autoclose int sock = -EBADF;
-	uint8_t random[16];
-	char hex[33], path[80];
+	char path[80];
 	int fd, rc;
 
 	if (b->p->lost)
 		return garret_fail(err, GARRET_UNAVAILABLE, "the engine is gone");
-	o.network = spec->network && !strcmp(spec->network, "host") ? ENGINE_NET_HOST : ENGINE_NET_NONE;
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random) ||
-	    getrandom(o.nonce, sizeof(o.nonce), 0) != (ssize_t)sizeof(o.nonce))
+	o.network =
+		spec->network && !strcmp(spec->network, "host") ? ENGINE_NET_HOST : ENGINE_NET_NONE;
+	if (getrandom(o.nonce, sizeof(o.nonce), 0) != (ssize_t)sizeof(o.nonce))
 		return garret_fail_errno(err, "random bytes");
-	hex_encode(random, sizeof(random), hex);
-	(void)snprintf(b->ctl_name, sizeof(b->ctl_name), "%s", hex);
-	(void)snprintf(b->runs_name, sizeof(b->runs_name), "%s", hex);
-	sock = listen_at(b, err);
-	if (sock < 0)
-		return sock;
+	rc = take_socket(b->p, &control, err);
+	if (rc < 0)
+		return rc;
+	sock = control.fd;
+	(void)snprintf(b->ctl_name, sizeof(b->ctl_name), "%s", control.name);
+	(void)snprintf(b->runs_name, sizeof(b->runs_name), "%s", control.name);
 	/* Connecting before init exists saves a round trip: it accepts when it is ready. */
-	socket_path(b, path);
+	socket_path(b->p, b->ctl_name, path);
 	rc = init_connect(path, &fd, err);
 	if (rc < 0)
 		return rc;
@@ -357,7 +398,8 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 	return 0;
 }
 
-static void native_open(struct provider *p, const struct box_spec *spec, box_opened_fn done, void *ctx)
+static void native_open(struct provider *p, const struct box_spec *spec, box_opened_fn done,
+			void *ctx)
 {
 	struct box *b = xnew(struct box);
 
@@ -407,7 +449,8 @@ static void on_usage(void *ctx, const struct engine_usage *u, const struct garre
 	struct box_usage out = { 0 };
 
 	if (u)
-		out = (struct box_usage){ u->memory_bytes, u->memory_limit_bytes, u->cpu_us, u->pids };
+		out = (struct box_usage){ u->memory_bytes, u->memory_limit_bytes, u->cpu_us,
+					  u->pids };
 	w->done(w->ctx, u ? &out : NULL, err);
 	free(w);
 }
@@ -445,12 +488,15 @@ static struct box_run *start_run(struct box *b, const struct init_start *start, 
 	return r;
 }
 
-static struct box_run *native_run(struct box *b, const struct box_run_spec *spec, box_run_end_fn end,
-				  void *ctx, struct garret_error *err)
+static struct box_run *native_run(struct box *b, const struct box_run_spec *spec,
+				  box_run_end_fn end, void *ctx, struct garret_error *err)
 {
-	struct init_start start = { .id = spec->id, .timeout_ms = spec->timeout_ms,
-				    .output_limit = spec->output_limit, .cwd = spec->cwd,
-				    .argv = spec->argv, .env = spec->env };
+	struct init_start start = { .id = spec->id,
+				    .timeout_ms = spec->timeout_ms,
+				    .output_limit = spec->output_limit,
+				    .cwd = spec->cwd,
+				    .argv = spec->argv,
+				    .env = spec->env };
 	struct box_run *r = start_run(b, &start, end, ctx, err);
 
 	if (r)
@@ -462,10 +508,13 @@ static struct box_run *native_stream(struct box *b, const struct box_stream_spec
 				     const struct box_stream_events *events, void *ctx,
 				     struct garret_error *err)
 {
-	struct init_start start = { .timeout_ms = spec->timeout_ms, .argv = spec->argv, .env = spec->env,
+	struct init_start start = { .timeout_ms = spec->timeout_ms,
+				    .argv = spec->argv,
+				    .env = spec->env,
 				    .flags = INIT_RUN_STREAM | INIT_RUN_STDIN |
 					     (spec->tty ? INIT_RUN_PTY : 0),
-				    .rows = spec->rows, .columns = spec->columns };
+				    .rows = spec->rows,
+				    .columns = spec->columns };
 	uint8_t id[RUN_ID_BYTES];
 	struct box_run *r;
 
@@ -604,13 +653,15 @@ int native_new(const struct native_config *config, struct provider **ret, struct
 	if (rc >= 0)
 		rc = p->runs_fd = fresh_dir(state, "runs", err);
 	if (rc >= 0)
-		rc = engine_client_new(p->loop, config->engine_fd, &engine_events, p, &p->engine, err);
+		rc = engine_client_new(p->loop, config->engine_fd, &engine_events, p, &p->engine,
+				       err);
 	else
 		fd_close(config->engine_fd);
 	if (rc < 0) {
 		native_free(p);
 		return rc;
 	}
+	loop_timer_set(p->loop, &p->refill, now_ms(), refill_sockets, p);
 	*ret = p;
 	return 0;
 }
@@ -622,6 +673,9 @@ struct provider *native_free(struct provider *p)
 	p->engine = engine_client_free(p->engine);
 	while (!list_empty(&p->boxes))
 		box_free(list_entry(p->boxes.next, struct box, link));
+	loop_timer_clear(&p->refill);
+	while (p->n_ahead)
+		fd_close(p->ahead[--p->n_ahead].fd);
 	fd_close(p->ctl_fd);
 	fd_close(p->runs_fd);
 	free(p);

@@ -10,7 +10,7 @@ extern const struct provider_ops native_ops;
 
 struct native_config {
 	struct loop *loop;
-	int engine_fd;	       /* passes to the provider */
+	int engine_fd;         /* passes to the provider */
 	const char *state_dir; /* ours: ctl/ and runs/ are made in it, old contents removed */
 	/* The engine answered (err NULL), or is gone for good. */
 	void (*ready)(void *ctx, const struct engine_hello *hello);

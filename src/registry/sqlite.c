@@ -25,8 +25,9 @@ static const char *const sql[STATEMENTS] = {
 	[LOAD] = "SELECT id,generation,nonce,runtime,tenant,created_at,coalesce(ended_at,0),purged "
 		 "FROM sessions ORDER BY created_at",
 	[PRUNE_AGE] = "DELETE FROM sessions WHERE ended_at < ?1",
-	[PRUNE_COUNT] = "DELETE FROM sessions WHERE rowid IN (SELECT rowid FROM sessions WHERE ended_at "
-			"IS NOT NULL ORDER BY ended_at DESC LIMIT -1 OFFSET ?1)",
+	[PRUNE_COUNT] =
+		"DELETE FROM sessions WHERE rowid IN (SELECT rowid FROM sessions WHERE ended_at "
+		"IS NOT NULL ORDER BY ended_at DESC LIMIT -1 OFFSET ?1)",
 };
 
 /* Step i brings version i to i + 1; steps are never edited once released. */
@@ -92,7 +93,8 @@ static int step(struct registry *r, int which, struct garret_error *err)
 	return rc == SQLITE_DONE ? 0 : -GARRET_INTERNAL;
 }
 
-static void sqlite_add(struct registry *r, const struct session_row *row, registry_done done, void *ctx)
+static void sqlite_add(struct registry *r, const struct session_row *row, registry_done done,
+		       void *ctx)
 {
 	struct garret_error err = { 0 };
 	sqlite3_stmt *s = r->stmt[ADD];
@@ -107,8 +109,8 @@ static void sqlite_add(struct registry *r, const struct session_row *row, regist
 	tell(r, done, ctx, step(r, ADD, &err) < 0 ? &err : NULL);
 }
 
-static void sqlite_end(struct registry *r, const char *id, uint64_t generation, double at, bool purged,
-		       registry_done done, void *ctx)
+static void sqlite_end(struct registry *r, const char *id, uint64_t generation, double at,
+		       bool purged, registry_done done, void *ctx)
 {
 	struct garret_error err = { 0 };
 	sqlite3_stmt *s = r->stmt[END];
@@ -191,13 +193,17 @@ static int migrate(struct registry *r, const char *path, struct garret_error *er
 	int version = 0;
 
 	if (get_version(r, &version) != SQLITE_OK)
-		return garret_fail(err, GARRET_INTERNAL,
-				   "%s is not a database that can be read (%s): move it away to start with none, "
-				   "or put back a copy", path, sqlite3_errmsg(r->db));
+		return garret_fail(
+			err, GARRET_INTERNAL,
+			"%s is not a database that can be read (%s): move it away to start with none, "
+			"or put back a copy",
+			path, sqlite3_errmsg(r->db));
 	if (version > (int)ARRAY_SIZE(migrations))
-		return garret_fail(err, GARRET_INTERNAL,
-				   "%s was written by a newer version (%d, this one knows %zu): run that version, or "
-				   "another state directory", path, version, ARRAY_SIZE(migrations));
+		return garret_fail(
+			err, GARRET_INTERNAL,
+			"%s was written by a newer version (%d, this one knows %zu): run that version, or "
+			"another state directory",
+			path, version, ARRAY_SIZE(migrations));
 	for (; version < (int)ARRAY_SIZE(migrations); version++) {
 		autofree char *text = xasprintf("BEGIN IMMEDIATE;%s;PRAGMA user_version=%d;COMMIT;",
 						migrations[version], version + 1);
@@ -222,17 +228,20 @@ int sqlite_registry_open(struct loop *l, const char *path, struct registry **ret
 		return rc;
 	}
 	fd_close(fd);
-	if (sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK ||
-	    sqlite3_exec(r->db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=2000;",
-			 NULL, NULL, NULL) != SQLITE_OK)
+	if (sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
+		    SQLITE_OK ||
+	    sqlite3_exec(
+		    r->db,
+		    "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=2000;",
+		    NULL, NULL, NULL) != SQLITE_OK)
 		rc = fail_sql(r, "open", err);
 	else
 		rc = 0;
 	if (rc == 0 || sqlite3_errcode(r->db) == SQLITE_NOTADB)
 		rc = migrate(r, path, err);
 	for (int i = 0; i < STATEMENTS && rc == 0; i++)
-		if (sqlite3_prepare_v3(r->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &r->stmt[i], NULL) !=
-		    SQLITE_OK)
+		if (sqlite3_prepare_v3(r->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &r->stmt[i],
+				       NULL) != SQLITE_OK)
 			rc = fail_sql(r, "prepare", err);
 	if (rc < 0) {
 		sqlite_free(r);

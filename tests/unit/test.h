@@ -9,7 +9,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
+
+#include <cmocka.h> /* wants the four above it */
 
 #include "base/fd.h"
 
@@ -34,21 +35,21 @@ static inline int test_fds_after(void **state)
 	return 0;
 }
 
-#define TEST(name)                                                                             \
-	static void name(void **state);                                                        \
-	__attribute__((section("garret_tests"), used, aligned(8))) static const struct CMUnitTest \
-		name##_entry = cmocka_unit_test_setup_teardown(name, test_fds_before,          \
-							       test_fds_after);                \
+#define TEST(name)                                                                      \
+	static void name(void **state);                                                 \
+	__attribute__((section("garret_tests"), used,                                   \
+		       aligned(8))) static const struct CMUnitTest name##_entry =       \
+		cmocka_unit_test_setup_teardown(name, test_fds_before, test_fds_after); \
 	static void name(void **state __attribute__((unused)))
 
 extern const struct CMUnitTest __start_garret_tests[], __stop_garret_tests[];
 
-#define TEST_MAIN                                                                              \
-	int main(void)                                                                         \
-	{                                                                                      \
-		return _cmocka_run_group_tests(                                                \
-			__FILE__, __start_garret_tests,                                        \
-			(size_t)(__stop_garret_tests - __start_garret_tests), NULL, NULL);      \
+#define TEST_MAIN                                                                          \
+	int main(void)                                                                     \
+	{                                                                                  \
+		return _cmocka_run_group_tests(                                            \
+			__FILE__, __start_garret_tests,                                    \
+			(size_t)(__stop_garret_tests - __start_garret_tests), NULL, NULL); \
 	}
 
 #endif

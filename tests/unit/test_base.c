@@ -17,7 +17,8 @@ TEST(error_text_carries_errno_and_context)
 
 	errno = ENOENT;
 	assert_int_equal(garret_fail_errno(&err, "open %s", "w1"), -GARRET_NOT_FOUND);
-	assert_int_equal(garret_wrap(-GARRET_NOT_FOUND, &err, "workspace %s", "x"), -GARRET_NOT_FOUND);
+	assert_int_equal(garret_wrap(-GARRET_NOT_FOUND, &err, "workspace %s", "x"),
+			 -GARRET_NOT_FOUND);
 	assert_string_equal(err.msg, "workspace x: open w1: No such file or directory");
 	assert_int_equal(err.sys, ENOENT);
 	assert_int_equal(garret_code_http(GARRET_NOT_FOUND), 404);
@@ -30,10 +31,20 @@ TEST(sizes_are_powers_of_1024_and_whole_strings)
 		const char *text;
 		int64_t want; /* -1: refused */
 	} rows[] = {
-		{ "0", 0 },	     { "1g", 1 << 30 }, { "512M", 512 << 20 }, { "1.5k", 1536 },
-		{ "64kb", 64 << 10 }, { "10b", 10 },	{ "", -1 },	       { "-1", -1 },
-		{ "1x", -1 },	     { "1gg", -1 },	{ "0x10", -1 },	       { "1e3", -1 },
-		{ " 1", -1 },	     { "99999999999999999999g", -1 },
+		{ "0", 0 },
+		{ "1g", 1 << 30 },
+		{ "512M", 512 << 20 },
+		{ "1.5k", 1536 },
+		{ "64kb", 64 << 10 },
+		{ "10b", 10 },
+		{ "", -1 },
+		{ "-1", -1 },
+		{ "1x", -1 },
+		{ "1gg", -1 },
+		{ "0x10", -1 },
+		{ "1e3", -1 },
+		{ " 1", -1 },
+		{ "99999999999999999999g", -1 },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -74,7 +85,9 @@ TEST(invalid_utf8_becomes_one_replacement_per_maximal_subpart)
 		{ "\xC0\xAF", R R },
 		{ "\xF4\x90\x80\x80", R R R R },
 		{ "\xE0\x80\x80", R R R },
-		{ "a\xF1\x80\x80\xE1\x80\xC2" "b", "a" R R R "b" },
+		{ "a\xF1\x80\x80\xE1\x80\xC2"
+		  "b",
+		  "a" R R R "b" },
 	};
 	autobuf struct strbuf out = STRBUF_INIT;
 
@@ -95,7 +108,8 @@ TEST(names_follow_the_published_pattern)
 	assert_false(name_valid("-a"));
 	assert_false(name_valid("a/b"));
 	assert_false(name_valid("a\n"));
-	assert_false(name_valid("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
+	assert_false(
+		name_valid("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
 }
 
 TEST(shell_quoting_is_what_a_shell_reads_back)

@@ -67,7 +67,8 @@ TEST(timers_fire_in_order_and_cleared_ones_do_not)
 	memset(order, 0, sizeof(order));
 	assert_int_equal(loop_new(&l, NULL), 0);
 	for (unsigned i = 0; i < 26; i++)
-		loop_timer_set(l, &t[i], now + (i * 7 % 26), note, (void *)(uintptr_t)('a' + i * 7 % 26));
+		loop_timer_set(l, &t[i], now + (i * 7 % 26), note,
+			       (void *)(uintptr_t)('a' + i * 7 % 26));
 	for (unsigned i = 0; i < 26; i += 2)
 		if (t[i].at_ms != now + 25)
 			loop_timer_clear(&t[i]);

@@ -72,10 +72,10 @@ TEST(strings_that_disagree_with_their_counts_are_refused)
 		const char *const strings[4];
 		uint32_t argc, envc;
 	} rows[] = {
-		{ { "a", "b" }, 1, 0 },	    /* one too many */
-		{ { "a" }, 2, 0 },	    /* one too few */
+		{ { "a", "b" }, 1, 0 },       /* one too many */
+		{ { "a" }, 2, 0 },            /* one too few */
 		{ { "a", "novalue" }, 1, 1 }, /* no = */
-		{ { "a", "=x" }, 1, 1 },    /* no name */
+		{ { "a", "=x" }, 1, 1 },      /* no name */
 	};
 	struct init_run run;
 	char **argv, **envp;
@@ -105,8 +105,12 @@ TEST(a_nul_inside_a_string_is_refused)
 
 TEST(an_open_survives_the_way_and_bounds_hold)
 {
-	struct engine_open o = { .id = "s-1", .runtime = "host", .work_dir = "/workspace",
-				 .hostname = "h", .network = ENGINE_NET_NONE, .n_volumes = 1 };
+	struct engine_open o = { .id = "s-1",
+				 .runtime = "host",
+				 .work_dir = "/workspace",
+				 .hostname = "h",
+				 .network = ENGINE_NET_NONE,
+				 .n_volumes = 1 };
 	struct engine_open r;
 	struct init_header h;
 	struct put p;
