@@ -19,6 +19,8 @@ void events_list(struct call *c);
 /* runs.c */
 void runs_run(struct call *c);
 void runs_stop(struct call *c);
+/* stream.c */
+void stream_start(struct call *c);
 /* files.c */
 void files_use_shell(struct call *c);
 /* openapi.c */
@@ -49,6 +51,13 @@ struct run_values {
 	double timeout_seconds;
 	const char *run_id;
 	bool keep;
+};
+
+struct stream_values {
+	const char **argv, **env;
+	double timeout_seconds;
+	bool tty;
+	int64_t rows, columns;
 };
 
 struct stop_values {

@@ -176,7 +176,10 @@ static void parameters(struct strbuf *out, const char *place, const struct json_
 static void answers(struct strbuf *out, const struct route *r)
 {
 	json_put_raw(out, "\"responses\":{");
-	if (!r->answer) {
+	if (r->upgrades) {
+		json_put_raw(out, "\"101\":{\"description\":\"The protocol is garret-stream/1\"},"
+				  "\"426\":{\"description\":\"Ask for the upgrade\"}");
+	} else if (!r->answer) {
 		json_put_raw(out, "\"204\":{\"description\":\"Done\"}");
 	} else {
 		json_put_raw(out, "\"200\":{\"description\":\"Done\",\"content\":"

@@ -53,6 +53,9 @@ static void on_finished(void *data)
 	struct call *c = data;
 
 	c->rq = NULL;
+	if (c->leave) /* a protocol that HTTP gave way to, or never did */
+		c->leave(c);
+	c->leave = NULL;
 	if (c->delay.index) {
 		loop_timer_clear(&c->delay);
 		c->api->delayed--;

@@ -40,6 +40,15 @@ static const struct json_field run_body[] = {
 	FIELD(run_values, keep, JSON_KIND_BOOL, 0, "go on when the client goes away"),
 	END
 };
+static const struct json_field stream_body[] = {
+	FIELD(stream_values, argv, JSON_KIND_STRINGS, JSON_REQUIRED | JSON_NOT_EMPTY, "program and arguments, literally"),
+	FIELD(stream_values, env, JSON_KIND_ENVIRON, 0, "laid over the session's environment"),
+	FIELD(stream_values, timeout_seconds, JSON_KIND_FLOAT, JSON_NULLABLE | JSON_ABOVE_ZERO, "no limit when not given"),
+	FIELD(stream_values, tty, JSON_KIND_BOOL, 0, "a terminal inside; there is only standard output then"),
+	FIELD(stream_values, rows, JSON_KIND_INT, JSON_ABOVE_ZERO, "of the terminal (24)"),
+	FIELD(stream_values, columns, JSON_KIND_INT, JSON_ABOVE_ZERO, "of the terminal (80)"),
+	END
+};
 static const struct json_field stop_params[] = {
 	FIELD(stop_values, run_id, JSON_KIND_RUN_ID, JSON_REQUIRED, NULL),
 	END
@@ -81,6 +90,9 @@ const struct route routes[] = {
 	  .summary = "Run a program and wait for its end", .answer = "RunResult" },
 	{ "POST", "/sessions/{session_id}/runs/{run_id}/stop", ROUTE_SESSION, .params = stop_params,
 	  SIZE(stop_values), .handle = runs_stop, .summary = "Stop a run" },
+	{ "POST", "/v1/sessions/{session_id}/stream", ROUTE_SESSION, .body = stream_body, SIZE(stream_values),
+	  .body_limit = 16u << 20, .upgrades = true, .handle = stream_start,
+	  .summary = "Run a program with live streams: garretd(8) has the protocol" },
 	FILES("read", "Read a file"),
 	{ "POST", "/sessions/{session_id}/files/write", ROUTE_SESSION, .query = path_query,
 	  SIZE(path_values), .unread = true, .handle = files_use_shell, .summary = "Write a file" },

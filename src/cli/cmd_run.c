@@ -12,10 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/auto.h"
@@ -27,6 +25,7 @@
 #include "cli/cli.h"
 #include "cli/pump.h"
 #include "cli/run_session.h"
+#include "cli/tty.h"
 
 #define DRAIN_MS 50 /* for pipes that a background child still holds */
 #define KILL_AFTER_MS 2000
@@ -78,12 +77,12 @@ struct run {
 	int stdin_pipe[2], out_pipe[2], err_pipe[2];
 	struct pump in, out, err;
 	struct loop_timer drain;
-	bool exited, raw;
+	bool exited;
 	struct init_exit end;
 	int status;
 
 	/* the terminal */
-	struct termios saved;
+	struct tty tty;
 	struct loop_io tty_in;
 	uint64_t stdin_sent, stdin_taken;
 };
@@ -96,9 +95,7 @@ static void finish(struct run *r, int status)
 	pump_stop(&r->err);
 	loop_timer_clear(&r->drain);
 	loop_io_remove(&r->tty_in);
-	if (r->raw)
-		(void)tcsetattr(STDIN_FILENO, TCSADRAIN, &r->saved);
-	r->raw = false;
+	tty_restore(&r->tty);
 	private_session_close(&r->session);
 }
 
@@ -260,33 +257,25 @@ static const struct init_events init_events = {
 static void on_signal(void *ctx, int signo)
 {
 	struct run *r = ctx;
-	struct winsize ws;
+	uint16_t rows, columns;
 
 	if (!r->session.is_open || r->exited)
 		return;
 	if (signo != SIGWINCH)
 		init_client_signal(r->session.init, r->id, signo, true);
-	else if (r->opts.tty && ioctl(STDIN_FILENO, TIOCGWINSZ, &ws) == 0)
-		init_client_winch(r->session.init, r->id, ws.ws_row, ws.ws_col);
+	else if (r->opts.tty && tty_size(&rows, &columns))
+		init_client_winch(r->session.init, r->id, rows, columns);
 }
 
 static int go_raw(struct run *r, struct init_start *s, struct garret_error *err)
 {
-	struct termios raw;
-	struct winsize ws = { .ws_row = 24, .ws_col = 80 };
+	int rc;
 
-	(void)ioctl(STDIN_FILENO, TIOCGWINSZ, &ws);
-	s->rows = ws.ws_row;
-	s->columns = ws.ws_col;
-	if (tcgetattr(STDIN_FILENO, &r->saved) < 0)
-		return garret_fail(err, GARRET_INVALID, "-t needs a terminal on standard input");
-	raw = r->saved;
-	cfmakeraw(&raw);
-	if (tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) < 0)
-		return garret_fail_errno(err, "set up the terminal");
-	r->raw = true;
-	watch_tty(r, true);
-	return 0;
+	(void)tty_size(&s->rows, &s->columns);
+	rc = tty_raw(&r->tty, err);
+	if (rc == 0)
+		watch_tty(r, true);
+	return rc;
 }
 
 static int make_pipe(int fds[2], struct garret_error *err)
@@ -449,14 +438,9 @@ static int fill_spec(struct run *r, struct engine_open *spec, struct garret_erro
 
 static int setup_loop(struct run *r, struct garret_error *err)
 {
-	static const int signals[] = {
-		SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH
-	};
 	int rc = loop_new(&r->loop, err);
 
-	for (size_t i = 0; i < ARRAY_SIZE(signals) && rc == 0; i++)
-		rc = loop_signal(r->loop, signals[i], on_signal, r, err);
-	return rc;
+	return rc < 0 ? rc : tty_signals(r->loop, on_signal, r, err);
 }
 
 static void release(struct run *r)

@@ -1,22 +1,15 @@
-/* garret session ... and garret exec: sessions of a daemon. */
+/* garret session ...: sessions of a daemon. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 
-#include "base/auto.h"
-#include "base/fd.h"
-#include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/remote.h"
 
 struct session_opts {
 	const char *url, *runtime, *tenant;
-	bool reuse, attach, purge, usage, json, help, tty, interactive;
-	double timeout;
-	struct opt_list env;
+	bool reuse, attach, purge, usage, json, help;
 };
 
 #define SES(f, n, l, k, a, h) OPT(struct session_opts, f, n, l, k, a, h)
@@ -39,11 +32,6 @@ static const struct opt list_table[] = {
 };
 static const struct opt close_table[] = {
 	SES(purge,   "purge",    0,  OPT_FLAG, NULL, "delete its files as well"),
-	COMMON
-};
-static const struct opt exec_table[] = {
-	SES(timeout, "timeout",  0,  OPT_SECONDS, "SECONDS", "stop the command after this long (exit 124)"),
-	SES(env,     "env",     'e', OPT_LIST, "NAME=VALUE", "set a variable"),
 	COMMON
 };
 /* clang-format on */
@@ -83,7 +71,8 @@ static void print_session(json_t *s)
 	double idle = json_number_value(json_object_get(s, "idle_seconds"));
 	json_t *tenant = json_object_get(s, "tenant");
 
-	(void)printf("%-24s %-10s %-10s %s %8.0fs", json_string_value(json_object_get(s, "session_id")),
+	(void)printf("%-24s %-10s %-10s %s %8.0fs",
+		     json_string_value(json_object_get(s, "session_id")),
 		     json_string_value(json_object_get(s, "runtime")),
 		     json_is_string(tenant) ? json_string_value(tenant) : "-",
 		     json_is_true(json_object_get(s, "alive")) ? "alive" : "dead ", idle);
@@ -106,8 +95,8 @@ static int open_main(int argc, char **argv)
 
 	if (begin(&session_commands[0], argc, argv, 0, &o, &r, &rest, &status))
 		return status;
-	body = json_pack("{s:s?, s:s?, s:s?, s:b, s:b}", "session_id", rest[0], "runtime", o.runtime, "tenant",
-			 o.tenant, "reuse", o.reuse, "attach", o.attach);
+	body = json_pack("{s:s?, s:s?, s:s?, s:b, s:b}", "session_id", rest[0], "runtime",
+			 o.runtime, "tenant", o.tenant, "reuse", o.reuse, "attach", o.attach);
 	rc = remote_call(&r, "POST", "/sessions", body, &answer, &err);
 	json_decref(body);
 	if (rc < 0)
@@ -115,7 +104,8 @@ static int open_main(int argc, char **argv)
 	if (o.json)
 		print_json(answer);
 	else
-		(void)puts(json_string_value(json_object_get(json_object_get(answer, "session"), "session_id")));
+		(void)puts(json_string_value(
+			json_object_get(json_object_get(answer, "session"), "session_id")));
 	json_decref(answer);
 	return 0;
 }
@@ -132,13 +122,13 @@ static int list_main(int argc, char **argv)
 
 	if (begin(&session_commands[1], argc, argv, 0, &o, &r, &rest, &status))
 		return status;
-	if (remote_call(&r, "GET", o.usage ? "/sessions?usage=true" : "/sessions", NULL, &answer, &err) < 0)
+	if (remote_call(&r, "GET", o.usage ? "/sessions?usage=true" : "/sessions", NULL, &answer,
+			&err) < 0)
 		return cli_fail(&err);
 	if (o.json)
 		print_json(answer);
 	else
-		json_array_foreach (json_object_get(answer, "sessions"), i, s)
-			print_session(s);
+		json_array_foreach(json_object_get(answer, "sessions"), i, s) print_session(s);
 	json_decref(answer);
 	return 0;
 }
@@ -185,7 +175,8 @@ const struct command session_commands[] = {
 	{ "open", "[OPTIONS] [ID]", "Open a session and print its id.", open_table, open_main },
 	{ "list", "[OPTIONS]", "List the open sessions.", list_table, list_main },
 	{ "show", "[OPTIONS] ID", "Show one session, with what it uses.", list_table, show_main },
-	{ "close", "[OPTIONS] ID", "End a session; its files stay unless --purge.", close_table, close_main },
+	{ "close", "[OPTIONS] ID", "End a session; its files stay unless --purge.", close_table,
+	  close_main },
 	{ 0 },
 };
 
@@ -194,9 +185,11 @@ static int session_main(int argc, char **argv)
 	for (const struct command *c = session_commands; argc > 1 && c->name; c++)
 		if (!strcmp(argv[1], c->name))
 			return c->main(argc - 1, argv + 1);
-	(void)fputs("Usage: garret session COMMAND [OPTIONS]\n\n", argc > 1 && !strcmp(argv[1], "--help") ? stdout : stderr);
+	(void)fputs("Usage: garret session COMMAND [OPTIONS]\n\n",
+		    argc > 1 && !strcmp(argv[1], "--help") ? stdout : stderr);
 	for (const struct command *c = session_commands; c->name; c++)
-		(void)fprintf(argc > 1 && !strcmp(argv[1], "--help") ? stdout : stderr, "  %-8s %s\n", c->name, c->help);
+		(void)fprintf(argc > 1 && !strcmp(argv[1], "--help") ? stdout : stderr,
+			      "  %-8s %s\n", c->name, c->help);
 	return argc > 1 && !strcmp(argv[1], "--help") ? 0 : 2;
 }
 
@@ -205,90 +198,4 @@ const struct command command_session = {
 	.synopsis = "open|list|show|close [OPTIONS] [ID]",
 	.help = "Open, list, show and close sessions of a daemon.",
 	.main = session_main,
-};
-
-/* ---- exec ---- */
-
-static json_t *exec_request(const struct session_opts *o, char **argv, struct garret_error *err)
-{
-	json_t *body, *list = json_array(), *env = json_object();
-	uint8_t random[16];
-	char id[33];
-
-	for (; *argv; argv++)
-		if (json_array_append_new(list, json_string(*argv)) < 0)
-			(void)garret_fail(err, GARRET_INVALID, "an argument isn't UTF-8");
-	for (unsigned i = 0; i < o->env.n; i++) {
-		const char *eq = strchr(o->env.item[i], '=');
-		autofree char *name = eq ? xstrndup(o->env.item[i], (size_t)(eq - o->env.item[i])) : NULL;
-
-		if (!eq || !*name || json_object_set_new(env, name, json_string(eq + 1)) < 0)
-			(void)garret_fail(err, GARRET_INVALID, "--env takes NAME=VALUE, not \"%.100s\"", o->env.item[i]);
-	}
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		(void)garret_fail_errno(err, "random bytes");
-	hex_encode(random, sizeof(random), id);
-	body = json_pack("{s:o, s:o, s:s}", "argv", list, "env", env, "run_id", id);
-	if (o->timeout > 0)
-		(void)json_object_set_new(body, "timeout_seconds", json_real(o->timeout));
-	return body;
-}
-
-static int print_run(json_t *answer)
-{
-	static const char *const streams[] = { "stdout", "stderr" };
-
-	for (int i = 0; i < 2; i++) {
-		json_t *s = json_object_get(answer, streams[i]);
-
-		(void)write_full(i + 1, json_string_value(s), json_string_length(s));
-	}
-	if (json_is_true(json_object_get(answer, "timed_out"))) {
-		(void)fputs("garret: stopped: time limit\n", stderr);
-		return EXIT_TIMEOUT;
-	}
-	if (json_is_true(json_object_get(answer, "output_limited"))) {
-		(void)fprintf(stderr, "garret: stopped: more than %lld bytes of output\n",
-			      (long long)json_integer_value(json_object_get(answer, "output_limit")));
-		return garret_code_exit(GARRET_OUTPUT_LIMIT);
-	}
-	return (int)json_integer_value(json_object_get(answer, "exit_code"));
-}
-
-static int exec_main(int argc, char **argv)
-{
-	struct session_opts o = { 0 };
-	struct garret_error err = { 0 };
-	struct remote r;
-	char **rest, path[160];
-	json_t *body, *answer = NULL;
-	int status = 0;
-
-	if (begin(&command_exec, argc, argv, 1, &o, &r, &rest, &status))
-		return status;
-	(void)snprintf(path, sizeof(path), "/sessions/%s/run", rest[0]);
-	rest++;
-	if (*rest && !strcmp(*rest, "--"))
-		rest++;
-	if (!*rest)
-		(void)garret_fail(&err, GARRET_INVALID, "exec: which command? garret exec ID -- CMD");
-	body = exec_request(&o, rest, &err);
-	if (err.code || remote_call(&r, "POST", path, body, &answer, &err) < 0) {
-		json_decref(body);
-		return cli_no_sandbox(&err);
-	}
-	if (o.json)
-		print_json(answer);
-	status = o.json ? 0 : print_run(answer);
-	json_decref(body);
-	json_decref(answer);
-	return status;
-}
-
-const struct command command_exec = {
-	.name = "exec",
-	.synopsis = "[OPTIONS] ID -- CMD [ARG...]",
-	.help = "Run a command in a session of a daemon.",
-	.table = exec_table,
-	.main = exec_main,
 };

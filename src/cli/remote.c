@@ -119,3 +119,24 @@ int remote_call(const struct remote *r, const char *method, const char *path, js
 		json_decref(doc);
 	return 0;
 }
+
+int remote_upgrade(const struct remote *r, const char *path, const char *protocol, json_t *body,
+		   int *ret_fd, struct strbuf *early, struct garret_error *err)
+{
+	autofree char *text = json_dumps(body, JSON_COMPACT);
+	autobuf struct strbuf sent = STRBUF_INIT;
+	json_t *doc;
+	int status = 0, rc;
+
+	if (!text)
+		return garret_fail(err, GARRET_INVALID, "arguments and variables must be UTF-8");
+	strbuf_addstr(&sent, text);
+	rc = http1_upgrade(&r->target, path, r->token, protocol, &sent, ret_fd, &status, early,
+			   err);
+	if (rc < 0 || status == 101)
+		return rc;
+	doc = early->len ? json_loadb(early->buf, early->len, JSON_ALLOW_NUL, NULL) : NULL;
+	rc = refused(status, doc, err);
+	json_decref(doc);
+	return rc;
+}

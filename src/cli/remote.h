@@ -25,4 +25,11 @@ int remote_find(struct remote *r, const char *url, struct garret_error *err);
 int remote_call(const struct remote *r, const char *method, const char *path, json_t *body,
 		json_t **ret, struct garret_error *err);
 
+/*
+ * POST body to path and go over to protocol: *ret_fd is the connection, *early
+ * what already came on it.  A refusal is an error with the daemon's text.
+ */
+int remote_upgrade(const struct remote *r, const char *path, const char *protocol, json_t *body,
+		   int *ret_fd, struct strbuf *early, struct garret_error *err);
+
 #endif

@@ -158,19 +158,20 @@ static int split_answer(struct strbuf *all, int *status, struct garret_error *er
 	return 0;
 }
 
-int http1_request(const struct http1_target *t, const char *method, const char *path,
-		  const char *token, const struct strbuf *body, size_t max, int *status,
-		  struct strbuf *answer, struct garret_error *err)
+static int send_request(const struct http1_target *t, const char *method, const char *path,
+			const char *token, const char *protocol, const struct strbuf *body,
+			struct garret_error *err)
 {
 	autobuf struct strbuf rq = STRBUF_INIT;
 	autoclose int fd = t->socket[0] ? connect_unix(t->socket, err) : connect_tcp(t, err);
-	char buf[65536];
-	ssize_t n;
 
 	if (fd < 0)
 		return fd;
-	strbuf_addf(&rq, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", method, path,
-		    t->host);
+	strbuf_addf(&rq, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, t->host);
+	if (protocol)
+		strbuf_addf(&rq, "Connection: Upgrade\r\nUpgrade: %s\r\n", protocol);
+	else
+		strbuf_addstr(&rq, "Connection: close\r\n");
 	if (token)
 		strbuf_addf(&rq, "X-Sandbox-Token: %s\r\n", token);
 	if (body)
@@ -182,17 +183,81 @@ int http1_request(const struct http1_target *t, const char *method, const char *
 	/* A daemon may answer and close before it took the whole body: read all the same. */
 	if (write_full(fd, rq.buf, rq.len) < 0 && errno != EPIPE && errno != ECONNRESET)
 		return garret_fail_errno(err, "send the request");
+	return take_fd(&fd);
+}
+
+/* 1 when there was more, 0 at the end. */
+static int read_some(int fd, struct strbuf *answer, size_t max, struct garret_error *err)
+{
+	char buf[65536];
+	ssize_t n;
+
+	do
+		n = read(fd, buf, sizeof(buf));
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return garret_fail(err, GARRET_UNAVAILABLE, "the daemon went away: %s",
+				   strerror(errno));
+	if (answer->len + (size_t)n > max + HEAD_MAX)
+		return garret_fail(err, GARRET_TOO_LARGE, "the answer has more than %zu bytes",
+				   max);
+	strbuf_add(answer, buf, (size_t)n);
+	return n > 0;
+}
+
+int http1_request(const struct http1_target *t, const char *method, const char *path,
+		  const char *token, const struct strbuf *body, size_t max, int *status,
+		  struct strbuf *answer, struct garret_error *err)
+{
+	autoclose int fd = send_request(t, method, path, token, NULL, body, err);
+	int rc;
+
+	if (fd < 0)
+		return fd;
 	strbuf_reset(answer);
-	while ((n = read(fd, buf, sizeof(buf))) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return garret_fail(err, GARRET_UNAVAILABLE, "the daemon went away: %s",
-					   strerror(errno));
-		if (answer->len + (size_t)n > max + HEAD_MAX)
-			return garret_fail(err, GARRET_TOO_LARGE,
-					   "the answer has more than %zu bytes", max);
-		strbuf_add(answer, buf, (size_t)n);
+	do
+		rc = read_some(fd, answer, max, err);
+	while (rc > 0);
+	return rc < 0 ? rc : split_answer(answer, status, err);
+}
+
+/* A connection that stays open: its answer ends where its length says. */
+static bool is_whole(const struct strbuf *all)
+{
+	const char *end = strstr(all->buf, "\r\n\r\n"), *v;
+	autobuf struct strbuf head = STRBUF_INIT;
+
+	if (!end)
+		return false;
+	strbuf_add(&head, all->buf, (size_t)(end - all->buf) + 2);
+	v = header(&head, "content-length");
+	return v && all->len - (head.len + 2) >= strtoul(v, NULL, 10);
+}
+
+int http1_upgrade(const struct http1_target *t, const char *path, const char *token,
+		  const char *protocol, const struct strbuf *body, int *ret_fd, int *status,
+		  struct strbuf *answer, struct garret_error *err)
+{
+	static const char switching[] = "HTTP/1.1 101 ";
+	autoclose int fd = send_request(t, "POST", path, token, protocol, body, err);
+	const char *end = NULL;
+	int rc = 1;
+
+	if (fd < 0)
+		return fd;
+	strbuf_reset(answer);
+	while (rc > 0 && !end && !is_whole(answer)) {
+		rc = read_some(fd, answer, HEAD_MAX, err);
+		if (!strncmp(answer->buf, switching, sizeof(switching) - 1))
+			end = strstr(answer->buf, "\r\n\r\n");
 	}
-	return split_answer(answer, status, err);
+	if (rc < 0)
+		return rc;
+	*ret_fd = -EBADF;
+	if (!end)
+		return split_answer(answer, status, err);
+	strbuf_remove_front(answer, (size_t)(end - answer->buf) + 4);
+	*status = 101;
+	*ret_fd = take_fd(&fd);
+	return 0;
 }

@@ -27,4 +27,13 @@ int http1_request(const struct http1_target *t, const char *method, const char *
 		  const char *token, const struct strbuf *body, size_t max, int *status,
 		  struct strbuf *answer, struct garret_error *err);
 
+/*
+ * POST body and ask for another protocol.  *ret_fd is the connection after 101,
+ * with what came behind it in *answer; else -EBADF, and status and answer are
+ * those of http1_request().
+ */
+int http1_upgrade(const struct http1_target *t, const char *path, const char *token,
+		  const char *protocol, const struct strbuf *body, int *ret_fd, int *status,
+		  struct strbuf *answer, struct garret_error *err);
+
 #endif

@@ -33,11 +33,12 @@ struct http_param {
 };
 
 enum rq_phase {
-	RQ_NEW,    /* headers are not all here */
-	RQ_BEGUN,  /* handle() was called */
-	RQ_BODY,   /* the body is arriving */
-	RQ_WAIT,   /* the whole body is here */
-	RQ_ANSWER, /* the answer is being sent */
+	RQ_NEW,      /* headers are not all here */
+	RQ_BEGUN,    /* handle() was called */
+	RQ_BODY,     /* the body is arriving */
+	RQ_WAIT,     /* the whole body is here */
+	RQ_ANSWER,   /* the answer is being sent */
+	RQ_UPGRADED, /* no HTTP any more */
 };
 
 #define RQ_HEADERS_MAX 8
@@ -67,6 +68,11 @@ struct http_request {
 	void (*body_done)(struct http_request *rq);
 
 	struct loop_io watch; /* while suspended: does the client go away? */
+
+	/* Another protocol (http_upgrade.c). */
+	http_upgraded upgraded;
+	struct MHD_UpgradeResponseHandle *upgrade;
+	struct loop_later upgrade_end;
 
 	struct MHD_Response *response;
 	unsigned status;
@@ -108,6 +114,12 @@ void http_on_completed(void *cls, struct MHD_Connection *mc, void **slot,
 		       enum MHD_RequestTerminationCode why);
 /* The client is gone or has to go. */
 void http_abandon(struct http_request *rq);
+/* The answer is decided; the library gets it when it may have it. */
+void http_set_response(struct http_request *rq, unsigned status, const char *type,
+		       struct MHD_Response *r);
+
+/* http_upgrade.c: give the socket back to the library, now. */
+void http_upgrade_close(struct http_request *rq);
 
 /* http_text.c: percent-decoding. */
 char *http_decode(const char *s, size_t n, bool plus);

@@ -105,6 +105,8 @@ void http_abandon(struct http_request *rq)
 	rq->gone = true;
 	if (fn && !rq->response)
 		fn(rq->data);
+	if (rq->phase == RQ_UPGRADED)
+		http_upgrade_close(rq);
 	resume(rq);
 }
 
@@ -198,8 +200,8 @@ void http_add_header(struct http_request *rq, const char *name, const char *valu
 	rq->headers[rq->n_headers++].value = xstrdup(value);
 }
 
-static void set_response(struct http_request *rq, unsigned status, const char *type,
-			 struct MHD_Response *r)
+void http_set_response(struct http_request *rq, unsigned status, const char *type,
+		       struct MHD_Response *r)
 {
 	assert(!rq->response && !rq->gone && r);
 	rq->status = status;
@@ -216,8 +218,8 @@ static void answer_memory(struct http_request *rq, unsigned status, const char *
 			  const void *body, size_t n, enum MHD_ResponseMemoryMode mode)
 {
 	rq->sent = n;
-	set_response(rq, status, type,
-		     MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, mode));
+	http_set_response(rq, status, type,
+			  MHD_create_response_from_buffer(n, (void *)(uintptr_t)body, mode));
 }
 
 void http_answer(struct http_request *rq, unsigned status, const char *type, const void *body,
@@ -276,7 +278,7 @@ void http_answer_source(struct http_request *rq, unsigned status, const char *ty
 
 	st->src = *src;
 	st->rq = rq;
-	set_response(
+	http_set_response(
 		rq, status, type,
 		MHD_create_response_from_callback(length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)length,
 						  ANSWER_PIECE, source_read, st, source_free));
@@ -291,7 +293,7 @@ static enum MHD_Result send_answer(struct http_request *rq)
 	enum MHD_Result ret;
 	bool early = rq->phase == RQ_BEGUN && rq->has_body;
 
-	if (early || rq->httpd->draining)
+	if (!rq->upgraded && (early || rq->httpd->draining))
 		(void)MHD_add_response_header(rq->response, "connection", "close");
 	rq->phase = RQ_ANSWER;
 	rq->conn->state = CONN_WORK;
@@ -408,6 +410,7 @@ enum MHD_Result http_on_access(void *cls, struct MHD_Connection *mc, const char 
 	case RQ_BEGUN:
 	case RQ_WAIT:
 	case RQ_ANSWER:
+	case RQ_UPGRADED:
 		break;
 	}
 	return proceed(rq);
@@ -448,6 +451,7 @@ static void request_free(struct http_request *rq)
 	for (unsigned i = 0; i < rq->n_headers; i++)
 		free(rq->headers[i].value);
 	strbuf_release(&rq->body);
+	loop_later_cancel(rq->httpd->loop, &rq->upgrade_end);
 	list_remove(&rq->link);
 	free(rq->params);
 	free(rq->path);

@@ -495,8 +495,8 @@ int httpd_new(struct httpd **ret, struct loop *l, const struct httpd_settings *s
 	list_init(&h->requests);
 	list_init(&h->lingers);
 	h->mhd = MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET |
-			MHD_USE_ERROR_LOG,
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE |
+			MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ERROR_LOG,
 		0, NULL, NULL, http_on_access, h, MHD_OPTION_EXTERNAL_LOGGER, on_library_log, h,
 		MHD_OPTION_CONNECTION_LIMIT, s->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
 		s->max_per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS_MAX / 1000),

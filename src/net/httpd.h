@@ -134,4 +134,23 @@ struct http_source {
 void http_answer_source(struct http_request *rq, unsigned status, const char *type, int64_t length,
 			const struct http_source *src);
 
+/* ---- another protocol on the same connection ---- */
+
+/* Does the client ask for it: HTTP/1.1, "Connection: Upgrade", "Upgrade: PROTOCOL"? */
+bool http_wants_upgrade(const struct http_request *rq, const char *protocol);
+/*
+ * Answer 101.  When that is sent, started gets the socket (non-blocking, the
+ * server's) and what the client sent behind its request.  From then on the
+ * caller watches the socket and ends with http_end_upgrade(); the gone function
+ * is only called when the server stops, and the socket is closed behind it.
+ * When 101 can't be sent the request is released and started is not called.
+ */
+typedef void (*http_upgraded)(struct http_request *rq, int fd, const void *early, size_t n);
+void http_upgrade(struct http_request *rq, const char *protocol, http_upgraded started);
+/*
+ * Nothing more is sent, and the socket may not be used any more.  What the
+ * client still sends is read for a while, so that it gets what was written.
+ */
+void http_end_upgrade(struct http_request *rq, int fd);
+
 #endif

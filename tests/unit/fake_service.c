@@ -428,3 +428,41 @@ void service_stop(struct service *s, const char *session_id, const char *run_id,
 	(void)run_id;
 	op_new(s, session_id, ctx, 0)->plain = done;
 }
+
+/* ---- live streams: none here, tests/wire has a real service for them ---- */
+
+struct stream *service_stream(struct service *s, const char *session_id,
+			      const struct stream_request *req, const struct stream_events *events,
+			      void *ctx, struct refusal *no)
+{
+	(void)s, (void)req, (void)events, (void)ctx;
+	no->status = 410;
+	(void)snprintf(no->detail, sizeof(no->detail), "The sandbox of session %s is gone",
+		       session_id);
+	return NULL;
+}
+
+void stream_input(struct stream *st, const void *data, size_t n)
+{
+	(void)st, (void)data, (void)n;
+}
+
+void stream_ack(struct stream *st, int stream, uint64_t offset)
+{
+	(void)st, (void)stream, (void)offset;
+}
+
+void stream_winch(struct stream *st, uint16_t rows, uint16_t columns)
+{
+	(void)st, (void)rows, (void)columns;
+}
+
+void stream_signal(struct stream *st, int signo)
+{
+	(void)st, (void)signo;
+}
+
+void stream_leave(struct stream *st)
+{
+	(void)st;
+}
