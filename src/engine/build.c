@@ -232,6 +232,7 @@ static void become_init(const struct build *b, const struct build_order *o, int 
 	struct init_params p = {
 		.run_uid = MAIN_ID,
 		.run_gid = MAIN_ID,
+		.run_processes = o->pids,
 		.run_filter = o->filter != FILTER_NONE,
 		.work_dir = o->work_dir,
 		.env = b->z->env,

@@ -353,6 +353,7 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 	s = session_new(e, peer, o, tmpfs);
 	s->request = request;
 	s->limits = limits;
+	s->plan.order->pids = limits.pids;
 	rc = plan_add_socket(&s->plan, o, fds, err);
 	if (rc == 0)
 		rc = plan_add_host(&s->plan, e, o, fds, serve_socket(peer), serve_credentials(peer),

@@ -65,6 +65,7 @@ enum build_flags { BUILD_CONNECTED = 1, BUILD_HOST_NET = 2, BUILD_OWN_ROOT = 4 }
 /* Descriptors: the init socket, then a detached mount for each of mounts. */
 struct build_order {
 	uint32_t flags, filter; /* enum filter_kind */
+	uint32_t pids;          /* of the main user */
 	uint64_t tmpfs_bytes;
 	uint8_t nonce[INIT_NONCE];
 	char hostname[ENGINE_ID_MAX + 1];

@@ -17,6 +17,7 @@ struct child_plan {
 	bool filter;
 	uint32_t uid, gid;
 	uint64_t nofile_soft, nofile_hard;
+	uint64_t processes; /* 0: as it is */
 	const char *cwd;
 	const char *path; /* of the run's own environment */
 	char **argv;      /* argv[-1] is writable too: the place for /bin/sh */

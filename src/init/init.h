@@ -16,6 +16,9 @@ struct init_params {
 	int cgroup_fd;    /* O_PATH, the session's directory in a cgroup2 hierarchy, or -EBADF */
 	int v1_memory_fd; /* O_PATH or O_RDONLY of a file that counts OOM kills, or -EBADF */
 	uint32_t run_uid, run_gid; /* of the main user, inside */
+	/* RLIMIT_NPROC of runs, 0: none.  For sessions whose runs are all of one user that is
+	 * nobody else's. */
+	uint32_t run_processes;
 	bool run_filter; /* each run adds a filter that answers clone3 and openat2 with ENOSYS */
 	uint8_t nonce[INIT_NONCE];
 	const char *work_dir;   /* inside */

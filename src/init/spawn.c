@@ -252,6 +252,7 @@ static void fill_plan(struct start *st, int ready_fd, const int stdio[3])
 	st->plan.gid = s->p.run_gid;
 	st->plan.nofile_soft = s->files.rlim_cur;
 	st->plan.nofile_hard = s->files.rlim_max;
+	st->plan.processes = s->p.run_processes;
 	st->plan.path = path ? path : "/usr/local/bin:/usr/bin:/bin";
 	st->plan.cwd = st->cwd;
 	st->plan.argv = st->args + 1;

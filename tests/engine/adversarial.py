@@ -149,9 +149,10 @@ def d12_a_fork_bomb_leaves_other_sessions_quick() -> None:
                             os.setsid()
                 except OSError:
                     pass
-            """)], timeout=60)
+            """)], timeout=120)
         assert wait_until(lambda: engine.usage(bomber.handle)["pids"] > 200)
-        loud = latencies(other, 150)
+        # Other work of this machine hits a round now and then: the middle one of three counts.
+        rounds = sorted(percentile(latencies(other, 100), 0.99) for _ in range(3))
         assert engine.usage(bomber.handle)["pids"] <= 257
         # The bomb's own session answers too: init isn't what it can hit.
         bomber.send(g.I_PING)
@@ -160,11 +161,10 @@ def d12_a_fork_bomb_leaves_other_sessions_quick() -> None:
         for handle in (bomber, other):
             handle.close()
         assert processes_in(bomber.pid_namespace) == {}, bomb
-        text = " ".join(f"{name} p50 {percentile(v, 0.5):.1f} p99 {percentile(v, 0.99):.1f} ms" for name, v in
-                        (("alone", quiet), ("beside the bomb", loud)))
+        text = (f"alone p50 {percentile(quiet, 0.5):.1f} p99 {percentile(quiet, 0.99):.1f} ms, beside the bomb p99 "
+                + " ".join(f"{p99:.1f}" for p99 in rounds) + " ms")
         print("   ", text)
-        # Other work of this machine counts against both; the bomb may take its fair share of the CPUs.
-        assert percentile(loud, 0.99) < max(50 * SLOW, 6 * percentile(quiet, 0.99)), text
+        assert rounds[1] < max(50 * SLOW, 6 * percentile(quiet, 0.99)), text
 
 
 @test

@@ -27,6 +27,20 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+def steady(what: Callable[[], int]) -> int:
+    """Its value once it hasn't changed for a second."""
+    value, since, end = what(), time.monotonic(), time.monotonic() + 20
+    while time.monotonic() < min(since + 1, end):
+        time.sleep(0.05)
+        if what() != value:
+            value, since = what(), time.monotonic()
+    return value
+
+
+def links(pid: int) -> list[str]:
+    return sorted(os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
+
+
 def exit_body(cause=0, step=0, oom=0, spooled=(0, 0), code=0, sys_=0, index=0, background=0, totals=(0, 0)) -> bytes:
     return struct.pack("<BBBBBiIIIQQQQQQ", cause, step, oom, *spooled, code, sys_, index, background, *totals, 1, 1, 1, 1)
 
@@ -281,16 +295,19 @@ def d17_a_first_process_that_lies_ends_its_session_only() -> None:
         with Daemon(build=os.path.relpath(BUILD, TOP), GARRET_ENGINE=os.path.join(top, "engine")) as daemon:
             good = daemon.open("good")
             assert good.run(["true"])["stdout"] == "hello\n"
-            drive(daemon, engine, good, one_descriptor, True)
-            before, memory = descriptors(daemon.pid), rss_kib(daemon.pid)
-            for lie in 2 * (FATAL + HARMLESS):
-                try:
-                    drive(daemon, engine, good, lie, lie in FATAL)
-                    assert wait_until(lambda: descriptors(daemon.pid) <= before), (before, descriptors(daemon.pid))
-                except Exception as e:
-                    raise AssertionError(f"{lie.__name__}: {e}") from e
+            before = memory = 0
+            for round_ in range(3):
+                for lie in FATAL + HARMLESS:
+                    try:
+                        drive(daemon, engine, good, lie, lie in FATAL)
+                        assert not before or wait_until(lambda: descriptors(daemon.pid) <= before), (before, links(daemon.pid))
+                    except Exception as e:
+                        raise AssertionError(f"{lie.__name__}: {e}") from e
+                if not before:
+                    # What it keeps ready for the next session has its full number now.
+                    before, memory = steady(lambda: descriptors(daemon.pid)), rss_kib(daemon.pid)
             grown = rss_kib(daemon.pid) - memory
-            print(f"    {len(FATAL) + len(HARMLESS)} lies, twice: {before} descriptors as before, memory +{grown} KiB")
+            print(f"    {len(FATAL) + len(HARMLESS)} lies, three times: {before} descriptors as before, memory +{grown} KiB")
             assert grown < 24 * 1024 * SLOW, grown
             assert daemon.process and daemon.process.poll() is None
 

@@ -405,14 +405,23 @@ def wrong_descriptors_for_the_first_process() -> None:
         assert try_open(engine, g.open_body("x", flags=0), [theirs.fileno()]) == g.ERROR
         for fds in ([], [theirs.fileno()] * 2, [theirs.fileno()] * 33):
             assert try_open(engine, g.open_body("x"), fds) == g.ERROR, len(fds)
-        # Its own socket, and one whose other end is closed: a session that ends at once.
-        for sock in (engine.sock.fileno(), unbound.fileno()):
-            try_open(engine, g.open_body("x", flags=3), [sock])
+        # Not connected yet, and one whose other end is closed: a session that ends at once.
+        try_open(engine, g.open_body("x", flags=3), [unbound.fileno()])
         ours.close()
         try_open(engine, g.open_body("x", flags=3), [theirs.fileno()])
         engine.call(g.OPEN, g.open_body("listens", flags=2), [listening.fileno()], want=g.OPENED)
 
     with_engine(attack)
+
+
+@test
+def its_own_connection_as_the_first_process_s() -> None:
+    def attack(host: Host, engine: g.Engine) -> None:
+        engine.send(g.OPEN, g.open_body("x", flags=3), [engine.sock.fileno()])
+        time.sleep(0.5)  # the answer goes to whoever reads first
+        engine.sock.shutdown(socket.SHUT_RDWR)
+
+    with_engine(attack, alive=False)
 
 
 @test
