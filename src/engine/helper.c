@@ -59,6 +59,17 @@ static int write_hosts(const struct helper *h, const char *text, int flags,
 	return 0;
 }
 
+/* Empty until the session is there: then the engine writes whose it is. */
+static int make_meta(const struct helper *h, struct garret_error *err)
+{
+	char path[64];
+	autoclose int fd = -EBADF;
+
+	(void)snprintf(path, sizeof(path), "%s/meta", h->slot->name);
+	fd = openat(h->z->sessions_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	return fd < 0 ? garret_fail_errno(err, "make the session's meta file") : 0;
+}
+
 static int prepare_dirs(const struct helper *h, struct garret_error *err)
 {
 	static const struct {
@@ -71,6 +82,8 @@ static int prepare_dirs(const struct helper *h, struct garret_error *err)
 	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(dirs); i++)
 		rc = make_dir(sessions, h->slot->name, dirs[i].name, dirs[i].mode, h->disk_owner,
 			      err);
+	if (rc == 0)
+		rc = make_meta(h, err);
 	return rc < 0 ? rc : write_hosts(h, "", O_CREAT | O_EXCL, err);
 }
 

@@ -288,6 +288,7 @@ static void engine_init(struct engine *e)
 			      .lock_fd = -EBADF,
 			      .makers_fd = -EBADF,
 			      .workspaces_fd = -EBADF,
+			      .spares_fd = -EBADF,
 			      .workspaces_trash_fd = -EBADF,
 			      .ids_fd = -EBADF,
 			      .zygote_sock = -EBADF,

@@ -10,6 +10,7 @@
 #include "engine/check.h"
 #include "engine/mount.h"
 #include "engine/store.h"
+#include "engine/workspace.h"
 
 void plan_init(struct plan *p, const struct engine_open *o, uint64_t tmpfs_bytes)
 {
@@ -79,7 +80,7 @@ static int add_workspace(struct plan *p, struct engine *e, const struct engine_o
 {
 	uint32_t uid, gid;
 	autoclose int dir =
-		store_workspace(e, o->id, o->flags & ENGINE_OPEN_ATTACH, &uid, &gid, err);
+		workspace_open(e, o->id, o->flags & ENGINE_OPEN_ATTACH, &uid, &gid, err);
 	int fd;
 
 	if (dir < 0)

@@ -20,6 +20,7 @@
 #include "engine/serve.h"
 #include "engine/slots.h"
 #include "engine/store.h"
+#include "engine/workspace.h"
 
 #define STATUS_MS 200  /* for the zygote to report how init ended */
 #define START_MS 10000 /* for a slot and for the build together */
@@ -98,7 +99,7 @@ static void on_gone(void *ctx, bool clean)
 
 	s->slot = NULL;
 	if (s->own_workspace && s->purge) {
-		store_drop_workspace(s->engine, s->id);
+		workspace_drop(s->engine, s->id);
 		reaper_poke(s->engine);
 	}
 	log_info("session_closed", "session=%s clean=%d", s->id, clean);

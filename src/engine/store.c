@@ -115,9 +115,9 @@ int store_open(struct engine *e, struct garret_error *err)
 		e->workspaces_fd = open_sub(e->state_fd, "workspaces", err);
 	if (e->workspaces_fd < 0)
 		return e->workspaces_fd;
-	e->workspaces_trash_fd = open_sub(e->workspaces_fd, ".trash", err);
-	if (e->workspaces_trash_fd < 0)
-		return e->workspaces_trash_fd;
+	if ((e->workspaces_trash_fd = rc = open_sub(e->workspaces_fd, ".trash", err)) < 0 ||
+	    (e->spares_fd = rc = open_sub(e->workspaces_fd, ".spare", err)) < 0)
+		return rc;
 	/* Shared by all engines of the host; without it their ranges may coincide. */
 	if (mkdir("/run/garret", 0755) < 0 && errno != EEXIST)
 		return 0;
@@ -167,81 +167,6 @@ bool store_instance_dead(const struct engine *e, const char *instance)
 	return e->ids_fd >= 0 && fcntl(e->ids_fd, F_OFD_GETLK, &l) == 0 && l.l_type == F_UNLCK;
 }
 
-/* Our own parent of a workspace: nobody else may pass through it. */
-static int open_parent(struct engine *e, const char *id, struct garret_error *err)
-{
-	autoclose int fd = open_dir_make(e->workspaces_fd, id, 0700, err);
-	struct stat st;
-
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0)
-		return garret_fail_errno(err, "look at %s", id);
-	if (st.st_uid == 0 && st.st_mode & 077 && fchmodat(e->workspaces_fd, id, 0700, 0) == 0)
-		st.st_mode &= ~077u;
-	if (st.st_uid != 0 || st.st_mode & 077)
-		return garret_fail(err, GARRET_DENIED,
-				   "the directory of workspace %s can be entered by others: "
-				   "chown root and chmod 700 it",
-				   id);
-	return take_fd(&fd);
-}
-
-/* Is there one?  Looked at before anything is made. */
-static int must_exist(struct engine *e, const char *id, struct garret_error *err)
-{
-	char path[ENGINE_ID_MAX + 16];
-	autoclose int fd = -EBADF;
-
-	(void)snprintf(path, sizeof(path), "%s/workspace", id);
-	fd = open_beneath(e->workspaces_fd, path, O_PATH | O_DIRECTORY, 0);
-	if (fd < 0 && errno == ENOENT)
-		return garret_fail(err, GARRET_NOT_FOUND, "there is no workspace %s", id);
-	return fd < 0 ? garret_fail_errno(err, "open workspace %s", id) : 0;
-}
-
-int store_workspace(struct engine *e, const char *id, bool attach, uint32_t *ret_uid,
-		    uint32_t *ret_gid, struct garret_error *err)
-{
-	const uint32_t owner = e->conf.id_start + SLOT_IDS - 1;
-	autoclose int parent = -EBADF, fd = -EBADF;
-	struct stat st;
-	int rc = attach ? must_exist(e, id, err) : 0;
-
-	if (rc < 0)
-		return rc;
-	parent = open_parent(e, id, err);
-	if (parent < 0)
-		return garret_wrap(parent, err, "workspace %s", id);
-	if (mkdirat(parent, "workspace", 0755) == 0) {
-		if (fchownat(parent, "workspace", owner, owner, AT_SYMLINK_NOFOLLOW) < 0)
-			return garret_fail_errno(err, "hand over workspace %s", id);
-	} else if (errno != EEXIST) {
-		return garret_fail_errno(err, "make workspace %s", id);
-	}
-	fd = open_beneath(parent, "workspace", O_PATH | O_DIRECTORY, 0);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return garret_fail_errno(err, "open workspace %s", id);
-	if (st.st_uid == 0)
-		return garret_fail(
-			err, GARRET_DENIED,
-			"workspace %s belongs to root; give it away with: chown -R %u:%u", id,
-			owner, owner);
-	*ret_uid = st.st_uid;
-	*ret_gid = st.st_gid;
-	return take_fd(&fd);
-}
-
-void store_drop_workspace(struct engine *e, const char *id)
-{
-	char name[24];
-
-	/* The same id may come back and go again before this one is deleted. */
-	(void)snprintf(name, sizeof(name), "%016llx", (unsigned long long)wall_us());
-	if (renameat(e->workspaces_fd, id, e->workspaces_trash_fd, name) < 0 && errno != ENOENT)
-		log_warn("workspace_stuck", "session=%s errno=%d", id, errno);
-}
-
 int proof_of(int pid, uint64_t *ret_start_time, uint64_t *ret_pid_namespace)
 {
 	char path[64], text[1024], *p;
@@ -269,7 +194,8 @@ int store_write_meta(struct engine *e, const char *slot, int pid, uint64_t start
 	int n;
 
 	(void)snprintf(path, sizeof(path), "%s/meta", slot);
-	fd = open_beneath(e->sessions_fd, path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	/* The slot was prepared with an empty one: making a file costs more than all the rest. */
+	fd = open_beneath(e->sessions_fd, path, O_WRONLY, 0);
 	n = snprintf(text, sizeof(text), "%d %llu %llu\n", pid, (unsigned long long)start_time,
 		     (unsigned long long)pid_namespace);
 	if (fd < 0 || write_full(fd, text, (size_t)n) < 0)

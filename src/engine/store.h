@@ -20,15 +20,6 @@ void store_instance(const struct engine *e, char *ret /* 17 */);
 /* Does no engine with that name run?  False when that can't be told. */
 bool store_instance_dead(const struct engine *e, const char *instance);
 
-/*
- * The directory of workspace ID, made when it doesn't exist; its descriptor (O_PATH)
- * and owner; attach: NOT_FOUND instead of making one.  One that belongs to root is refused: a session's files would be root's.
- */
-int store_workspace(struct engine *e, const char *id, bool attach, uint32_t *ret_uid,
-		    uint32_t *ret_gid, struct garret_error *err);
-/* Move it to the trash. */
-void store_drop_workspace(struct engine *e, const char *id);
-
 /* Proof of who the session's init is, for a start after a crash. */
 int store_write_meta(struct engine *e, const char *slot, int pid, uint64_t start_time,
 		     uint64_t pid_namespace, struct garret_error *err);

@@ -239,7 +239,7 @@ print("dumpable", os.access("/proc/1/mem", os.R_OK))
             st = os.lstat(os.path.join(base, name))
             self.assertEqual((st.st_uid, st.st_gid), (owner, owner))
         for root, dirs, files in os.walk(os.path.join(self.state, "sessions")):
-            for name in set(files) - {"hosts"}:  # the engine's own, read-only inside
+            for name in set(files) - {"hosts", "meta"}:  # the engine's own
                 self.assertEqual(os.lstat(os.path.join(root, name)).st_uid, owner)
         self.assertEqual(stat.S_IMODE(os.stat(os.path.join(self.state, "workspaces/s")).st_mode), 0o700)
 
@@ -536,7 +536,7 @@ class Ends(EngineTest):
             self.assertEqual(before[what], after[what], what)
         self.assertEqual(os.listdir(os.path.join(self.state, "sessions")), [])
         self.assertEqual(os.listdir(os.path.join(self.state, "trash")), [])
-        self.assertEqual(sorted(os.listdir(os.path.join(self.state, "workspaces"))), [".trash", "n0", "n1"])
+        self.assertEqual(sorted(os.listdir(os.path.join(self.state, "workspaces"))), [".spare", ".trash", "n0", "n1"])
         self.assertEqual(os.listdir(os.path.join(self.state, "workspaces/.trash")), [])
 
     def test_sigterm(self):
@@ -647,7 +647,7 @@ class Crowd(EngineTest):
             self.assertIn(self.engine.wait_died(s.handle), ("exit", "closed"))
         self.assertEqual(self.engine.stop(), 0)
         self.assertEqual(host_state(self.group)["members"], set())
-        self.assertEqual(os.listdir(os.path.join(self.state, "workspaces")), [".trash"])
+        self.assertEqual(sorted(os.listdir(os.path.join(self.state, "workspaces"))), [".spare", ".trash"])
 
 
 class System(unittest.TestCase):

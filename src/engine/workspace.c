@@ -1,0 +1,141 @@
+/*
+ * Workspaces: <root>/<id>/workspace, where <id> is ours alone (0700), so that no
+ * other user of the host can reach what sessions leave.  A few stand ready in
+ * .spare, to be given a name: on a journalling file system that is several times
+ * cheaper than making two directories while a client waits.
+ */
+#include "engine/workspace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "engine/engine.h"
+
+#define SPARES 4
+#define REFILL_MS 20 /* after the last open, so that it never delays one */
+
+/* Our own parent of a workspace: nobody else may pass through it. */
+static int open_parent(struct engine *e, const char *id, struct garret_error *err)
+{
+	autoclose int fd = open_dir_make(e->workspaces_fd, id, 0700, err);
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return garret_fail_errno(err, "look at %s", id);
+	if (st.st_uid == 0 && st.st_mode & 077 && fchmodat(e->workspaces_fd, id, 0700, 0) == 0)
+		st.st_mode &= ~077u;
+	if (st.st_uid != 0 || st.st_mode & 077)
+		return garret_fail(err, GARRET_DENIED,
+				   "the directory of workspace %s can be entered by others: "
+				   "chown root and chmod 700 it",
+				   id);
+	return take_fd(&fd);
+}
+
+/* Is there one?  Looked at before anything is made. */
+static int must_exist(struct engine *e, const char *id, struct garret_error *err)
+{
+	char path[ENGINE_ID_MAX + 16];
+	autoclose int fd = -EBADF;
+
+	(void)snprintf(path, sizeof(path), "%s/workspace", id);
+	fd = open_beneath(e->workspaces_fd, path, O_PATH | O_DIRECTORY, 0);
+	if (fd < 0 && errno == ENOENT)
+		return garret_fail(err, GARRET_NOT_FOUND, "there is no workspace %s", id);
+	return fd < 0 ? garret_fail_errno(err, "open workspace %s", id) : 0;
+}
+
+/* Owned by no account: a session can leave a set-user-id file of this id. */
+static uint32_t workspace_owner(const struct engine *e)
+{
+	return e->conf.id_start + SLOT_IDS - 1;
+}
+
+static int make_workspace(const struct engine *e, int parent)
+{
+	const uint32_t owner = workspace_owner(e);
+
+	if (mkdirat(parent, "workspace", 0755) < 0)
+		return errno == EEXIST ? 0 : -1;
+	return fchownat(parent, "workspace", owner, owner, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Have one more workspace ready; the timer comes again until there are enough. */
+static void make_spare(struct loop_timer *t)
+{
+	struct engine *e = t->ctx;
+	autoclose int parent = -EBADF;
+	char name[12];
+
+	(void)snprintf(name, sizeof(name), "%u", e->n_spares);
+	parent = open_dir_make(e->spares_fd, name, 0700, NULL);
+	if (parent < 0 || make_workspace(e, parent) < 0)
+		return; /* what keeps us from it will be told to the open that meets it */
+	if (++e->n_spares < SPARES)
+		loop_timer_set(e->loop, t, now_ms() + 1, make_spare, e);
+}
+
+void workspace_refill(struct engine *e)
+{
+	if (e->n_spares < SPARES)
+		loop_timer_set(e->loop, &e->spare_timer, now_ms() + REFILL_MS, make_spare, e);
+}
+
+/* Give a ready one the name ID, unless that exists. */
+static void use_spare(struct engine *e, const char *id)
+{
+	char name[12];
+
+	if (!e->n_spares)
+		return;
+	(void)snprintf(name, sizeof(name), "%u", e->n_spares - 1);
+	if (renameat2(e->spares_fd, name, e->workspaces_fd, id, RENAME_NOREPLACE) == 0)
+		e->n_spares--;
+	workspace_refill(e);
+}
+
+int workspace_open(struct engine *e, const char *id, bool attach, uint32_t *ret_uid,
+		   uint32_t *ret_gid, struct garret_error *err)
+{
+	const uint32_t owner = workspace_owner(e);
+	autoclose int parent = -EBADF, fd = -EBADF;
+	struct stat st;
+	int rc = attach ? must_exist(e, id, err) : 0;
+
+	if (rc < 0)
+		return rc;
+	use_spare(e, id);
+	parent = open_parent(e, id, err);
+	if (parent < 0)
+		return garret_wrap(parent, err, "workspace %s", id);
+	if (make_workspace(e, parent) < 0)
+		return garret_fail_errno(err, "make workspace %s", id);
+	fd = open_beneath(parent, "workspace", O_PATH | O_DIRECTORY, 0);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return garret_fail_errno(err, "open workspace %s", id);
+	if (st.st_uid == 0)
+		return garret_fail(
+			err, GARRET_DENIED,
+			"workspace %s belongs to root; give it away with: chown -R %u:%u", id,
+			owner, owner);
+	*ret_uid = st.st_uid;
+	*ret_gid = st.st_gid;
+	return take_fd(&fd);
+}
+
+void workspace_drop(struct engine *e, const char *id)
+{
+	char name[24];
+
+	/* The same id may come back and go again before this one is deleted. */
+	(void)snprintf(name, sizeof(name), "%016llx", (unsigned long long)wall_us());
+	if (renameat(e->workspaces_fd, id, e->workspaces_trash_fd, name) < 0 && errno != ENOENT)
+		log_warn("workspace_stuck", "session=%s errno=%d", id, errno);
+}

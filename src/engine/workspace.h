@@ -1,0 +1,24 @@
+/* The directories of sessions that are kept. */
+#ifndef ENGINE_WORKSPACE_H
+#define ENGINE_WORKSPACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct engine;
+
+/*
+ * The directory of workspace ID, made when it doesn't exist; its descriptor (O_PATH)
+ * and owner; attach: NOT_FOUND instead of making one.  One that belongs to root is refused: a session's files would be root's.
+ */
+int workspace_open(struct engine *e, const char *id, bool attach, uint32_t *ret_uid,
+		   uint32_t *ret_gid, struct garret_error *err);
+/* Move it to the trash. */
+void workspace_drop(struct engine *e, const char *id);
+
+/* Prepare a few, when nothing else is to be done. */
+void workspace_refill(struct engine *e);
+
+#endif
