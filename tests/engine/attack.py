@@ -139,6 +139,8 @@ ROWS: dict[int, tuple[str, object, str]] = {
     98: ("EPERM", Remains("kernel surface: segments of its own processes"), ""),
     99: ("EPERM", Setting("EACCES EPERM", "kernel.perf_event_paranoid (3 where a distribution has it)"), ""),
     100: ("EPERM", Remains("kernel surface: page faults of its own processes"), ""),
+    101: ("EPERM", "EPERM", "nosuid and nodev everywhere"),
+    102: ("EPERM", "EPERM", "no capability, RLIMIT_CORE 0"),
 }
 BY_DESIGN = {75}
 

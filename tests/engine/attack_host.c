@@ -294,6 +294,40 @@ static void bomb(void)
 
 /* ---- later rows ---- */
 
+/* A file of /proc behind a null device. */
+static bool is_masked(const char *place)
+{
+	struct stat st;
+
+	return !strncmp(place, "/proc/", 6) && stat(place, &st) == 0 && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == makedev(1, 3);
+}
+
+/* Nothing may be mounted that honours set-id files, nor devices outside /dev. */
+static void loose_mounts(void)
+{
+	FILE *f = fopen("/proc/self/mountinfo", "r");
+	char line[4096], place[1024], flags[1024];
+
+	held_error(EPERM);
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%*s %*s %*s %*s %1023s %1023s", place, flags) != 2)
+			continue;
+		if (strstr(flags, "nosuid") &&
+		    (strstr(flags, "nodev") || !strncmp(place, "/dev", 4) || is_masked(place)))
+			continue;
+		note("%.60s %.60s", place, flags);
+		(void)held(0);
+	}
+}
+
+static void core_dump(void)
+{
+	struct rlimit l = { 1 << 20, 1 << 20 };
+
+	(void)held(setrlimit(RLIMIT_CORE, &l));
+}
+
 static void whiteout(void)
 {
 	(void)unlink("whiteout");
@@ -340,6 +374,8 @@ const struct attack_row attack_host_rows[] = {
 	{ 87, "fork bomb", bomb },
 	{ 88, "mknod 0:0", whiteout },
 	{ 96, "write what sessions share", write_shared_program },
+	{ 101, "mounts with set-id files or devices", loose_mounts },
+	{ 102, "allow core dumps", core_dump },
 	{ 0, NULL, NULL },
 };
 // clang-format on

@@ -228,6 +228,11 @@ static void all_caps(void)
 
 	memset(d, 0xff, sizeof(d));
 	(void)held(syscall(SYS_capset, &h, d));
+	for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++)
+		if (prctl(PR_CAPBSET_READ, cap) == 1) {
+			note("bounding set has %d", cap);
+			(void)held(0);
+		}
 }
 
 static void new_privs(void)
