@@ -142,11 +142,17 @@ static void on_listener(struct loop_io *io, uint32_t events)
 
 static void set_signals(void)
 {
-	struct sigaction plain = { .sa_handler = SIG_DFL };
+	/*
+	 * The kernel's own structure: libc's sigaction() leaves out 32 and 33, which
+	 * somebody above us may have ignored, and runs would inherit that.
+	 */
+	const struct {
+		uint64_t handler, flags, restorer, mask;
+	} plain = { 0 };
 	sigset_t all;
 
-	for (int i = 1; i < NSIG; i++)
-		(void)sigaction(i, &plain, NULL); /* refused for SIGKILL and SIGSTOP */
+	for (int i = 1; i < NSIG; i++) /* refused for SIGKILL and SIGSTOP */
+		(void)syscall(SYS_rt_sigaction, i, &plain, NULL, sizeof(plain.mask));
 	sigfillset(&all);
 	(void)sigprocmask(SIG_SETMASK, &all, NULL);
 }
