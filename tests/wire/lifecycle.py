@@ -1,0 +1,407 @@
+#!/usr/bin/env python3
+"""Starting, stopping, killing; ceilings, tokens and names: a daemon's life, through HTTP (as root).
+
+usage: lifecycle.py [--build DIR] [NAME...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import uuid
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from daemon import TOKEN, Daemon, Session  # noqa: E402
+
+TESTS = []
+SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
+BUILD = "build"
+
+
+def test(fn):
+    TESTS.append(fn)
+    return fn
+
+
+def children(pid: int) -> set[int]:
+    """All descendants."""
+    kids: dict[int, list[int]] = {}
+    for p in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{p}/stat") as f:
+                kids.setdefault(int(f.read().rsplit(")", 1)[1].split()[1]), []).append(int(p))
+        except OSError:
+            continue
+    todo, found = [pid], set()
+    while todo:
+        for k in kids.get(todo.pop(), []):
+            found.add(k)
+            todo.append(k)
+    return found
+
+
+def starts(pids) -> dict[int, str]:
+    out = {}
+    for p in pids:
+        try:
+            fields = open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()
+            if fields[0] != "Z":
+                out[p] = fields[19]
+        except OSError:
+            pass
+    return out
+
+
+def all_gone(before: dict[int, str], seconds: float) -> None:
+    end = time.time() + seconds
+    while True:
+        left = {p for p, s in starts(before).items() if before[p] == s}
+        if not left:
+            return
+        assert time.time() < end, left
+        time.sleep(0.02)
+
+
+def cgroups_of(state: str) -> set[str]:
+    """Slot directories of the engine over a state directory: its sessions' names tell them."""
+    names = set(os.listdir(os.path.join(state, "sessions"))) if os.path.isdir(os.path.join(state, "sessions")) else set()
+    found = set()
+    for d, dirs, _ in os.walk("/sys/fs/cgroup"):
+        found |= {os.path.join(d, x) for x in dirs if x in names}
+    return found
+
+
+@test
+def sigterm_answers_what_runs_and_leaves_nothing(_):
+    with tempfile.TemporaryDirectory() as state:
+        d = Daemon(build=BUILD, state=state).start()
+        s = d.open("work")
+        s.sh("echo kept > f")
+        got = {}
+
+        def long_run():
+            got["r"] = s.sh("sleep 1; echo done")
+
+        t = threading.Thread(target=long_run)
+        t.start()
+        time.sleep(0.3)
+        mine = starts(children(d.pid) | {d.pid})
+        groups = cgroups_of(state)
+        assert groups, "the test looks in the wrong place"
+        assert d.stop() == 0, d.log()
+        t.join(30)
+        assert got["r"]["stdout"] == "done\n", got
+        all_gone(mine, 5)
+        assert not [g for g in groups if os.path.exists(g)]
+        with Daemon(build=BUILD, state=state) as d2:
+            s2 = d2.open("work", attach=True)
+            assert s2.sh("cat f")["stdout"] == "kept\n"
+            assert s2.token != s.token
+            # The token of the ended generation says so, one that never was doesn't.
+            assert d2.call("GET", "/sessions/work", token=s.token)[0] == 410
+            assert d2.call("GET", "/sessions/work", token="x" * 43)[0] == 401
+            s2.close()
+
+
+@test
+def after_sigkill_nothing_is_left_and_the_next_start_works(_):
+    with tempfile.TemporaryDirectory() as state:
+        d = Daemon(build=BUILD, state=state).start()
+        sessions = [d.open() for _ in range(5)]
+        for s in sessions:
+            s.sh("setsid sleep 1000 >/dev/null 2>&1 & sleep 0.1")
+        mine = starts(children(d.pid))
+        groups = cgroups_of(state)
+        assert len(mine) > 10 and groups, (mine, groups)
+        d.stop(signal.SIGKILL)
+        all_gone(mine, 10)
+        with Daemon(build=BUILD, state=state) as d2:
+            assert d2.call("GET", "/sessions")[1]["sessions"] == []
+            for s in sessions:
+                assert d2.call("POST", f"/sessions/{s.id}/run", {"argv": ["true"], "run_id": uuid.uuid4().hex}, s.token)[0] == 410
+            assert not [g for g in groups if os.path.exists(g)]
+            assert os.listdir(os.path.join(state, "daemon", "runs")) == []
+            end = time.time() + 10
+            while os.listdir(os.path.join(state, "trash")):
+                assert time.time() < end, os.listdir(os.path.join(state, "trash"))
+                time.sleep(0.05)
+            d2.open().close()
+
+
+@test
+def a_second_daemon_on_the_same_state_is_refused(d):
+    p = subprocess.run([os.path.join(d.build, "garretd")], env={**os.environ, "GARRET_STATE_DIR": d.state, "SANDBOXD_PORT": "0", "SANDBOXD_TOKEN": TOKEN},
+                       capture_output=True, text=True, timeout=30)
+    assert p.returncode == 1 and "another garretd" in p.stderr, p
+    assert d.call("GET", "/healthz")[0] == 200
+
+
+@test
+def garretd_is_not_root_and_has_no_capability(d):
+    status = open(f"/proc/{d.pid}/status").read()
+    assert re.search(r"^Uid:\s+1862270975\s+1862270975", status, re.M), status
+    assert re.search(r"^CapEff:\s+0+$", status, re.M) and re.search(r"^CapPrm:\s+0+$", status, re.M), status
+    assert re.search(r"^NoNewPrivs:\s+1$", status, re.M) and re.search(r"^Groups:\s*$", status, re.M), status
+    assert os.stat(os.path.join(d.state, "daemon")).st_mode & 0o777 == 0o700
+    assert all(os.stat(f).st_mode & 0o77 == 0 for f in glob.glob(os.path.join(d.state, "daemon", "*")))
+
+
+@test
+def a_token_is_made_once_and_kept(_):
+    with tempfile.TemporaryDirectory() as state:
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("SANDBOXD_", "GARRET_"))}
+        os.chmod(state, 0o755)
+        tokens = []
+        for _i in range(2):
+            p = subprocess.Popen([os.path.join(BUILD, "garret"), "serve", "--port", "0", "--state", state], env=env, stderr=subprocess.PIPE, text=True)
+            log = ""
+            while " ready " not in log:
+                line = p.stderr.readline()
+                assert line, log
+                log += line
+            url = re.search(r"url=(\S+)", log)[1]
+            tokens.append(open(os.path.join(state, "daemon", "token")).read())
+            assert "token" in log and tokens[-1] not in log
+            r = subprocess.run([os.path.join(BUILD, "garret"), "session", "list"], env={**env, "GARRET_URL": url, "GARRET_STATE_DIR": state}, capture_output=True, text=True)
+            assert r.returncode == 0, r
+            p.terminate()
+            assert p.wait(30) == 0
+            p.stderr.close()
+        assert len(tokens[0]) == 43 and tokens[0] == tokens[1]
+        assert os.stat(os.path.join(state, "daemon", "token")).st_mode & 0o777 == 0o600
+
+
+@test
+def ceilings_are_429_and_give_nothing_up(_):
+    with Daemon(build=BUILD, SANDBOXD_MAX_SESSIONS="3", SANDBOXD_MAX_SESSIONS_PER_TENANT="2") as d:
+        a = [d.open(tenant="t"), d.open(tenant="t")]
+        d.open(tenant="t", status=429)
+        a.append(d.open(tenant="u"))
+        no = d.open(status=429)
+        assert "3" in no["detail"], no
+        assert all(s.sh("true")["exit_code"] == 0 for s in a)
+        a.pop().close()
+        a.append(d.open())
+        assert d.call("GET", "/healthz")[1]["sessions"] == 3
+        # At once: never more than the ceiling.
+        a.pop().close()
+        got = []
+        threads = [threading.Thread(target=lambda: got.append(d.call("POST", "/sessions", {})[0])) for _ in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert sorted(got) == [200] + [429] * 7, got
+
+
+@test
+def one_name_is_one_session(d):
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(d.call("POST", "/sessions", {"session_id": "same", "reuse": True}))) for _ in range(10)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    codes = sorted(a[0] for a in answers)
+    assert codes[0] == 200 and set(codes) <= {200, 409}, codes
+    assert len({a[1]["token"] for a in answers if a[0] == 200}) == 1
+    assert all(a[1]["reason"] == "opening" for a in answers if a[0] == 409), answers
+    code, a = d.call("POST", "/sessions", {"session_id": "same"})
+    assert code == 409 and a["reason"] == "exists", a
+    code, a = d.call("POST", "/sessions", {"session_id": "same", "reuse": True, "runtime": "nope"})
+    assert code == 400 and "Unknown runtime" in a["detail"], a
+    assert d.call("POST", "/sessions", {"session_id": "never-was", "attach": True})[0] == 404
+    assert d.call("POST", "/sessions", {"attach": True})[0] == 400
+    first = Session(d, "same", next(a[1]["token"] for a in answers if a[0] == 200))
+    first.sh("echo x > kept")
+    assert first.close(purge=False) == 204
+    assert d.call("GET", "/sessions/same")[0] == 404
+    again = d.open("same", attach=True)
+    assert again.sh("cat kept")["stdout"] == "x\n" and again.token != first.token
+    assert again.close(purge=True) == 204
+    assert d.call("POST", "/sessions", {"session_id": "same", "attach": True})[0] == 404
+    assert not os.path.exists(os.path.join(d.state, "workspaces", "same"))
+
+
+@test
+def a_killed_init_ends_its_session_only(d):
+    a, b = d.open("dies"), d.open("lives")
+    a.sh("echo x > kept")
+    pid = a.run(["sh", "-c", "cut -d' ' -f1 /proc/self/stat; sleep 0.1"])  # the session works
+    assert pid["exit_code"] == 0
+    inits = [p for p in children(d.pid) if "garret-init" in open(f"/proc/{p}/comm").read()]
+    # Which one is a's: the one whose child runs a marked sleep.
+    rid, got = uuid.uuid4().hex, {}
+    t = threading.Thread(target=lambda: got.update(r=d.call("POST", f"/sessions/dies/run", {"argv": ["sleep", "987.5"], "run_id": rid}, a.token)))
+    t.start()
+    end = time.time() + 10
+    victim = None
+    while victim is None and time.time() < end:
+        for p in children(d.pid):
+            try:
+                if "987.5" in open(f"/proc/{p}/cmdline").read():
+                    victim = int(open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                pass
+        time.sleep(0.02)
+    assert victim in inits, (victim, inits)
+    os.kill(victim, signal.SIGKILL)
+    t.join(20)
+    assert got["r"][0] == 410, got
+    assert d.call("POST", "/sessions/dies/run", {"argv": ["true"], "run_id": uuid.uuid4().hex}, a.token)[0] == 410
+    info = d.call("GET", "/sessions/dies")[1]
+    assert info["alive"] is False and info["state"] == "running", info
+    assert b.sh("echo fine")["stdout"] == "fine\n"
+    c = d.open("dies", reuse=True)
+    assert c.token != a.token and c.sh("cat kept")["stdout"] == "x\n"
+    assert d.call("GET", "/sessions/dies", token=a.token)[0] == 410
+    b.close()
+    c.close()
+
+
+@test
+def idle_sessions_end_and_busy_ones_stay(_):
+    with Daemon(build=BUILD, SANDBOXD_IDLE_TIMEOUT="2", SANDBOXD_CLEANUP_INTERVAL="1") as d:
+        idle, busy = d.open("idle"), d.open("busy")
+        t = threading.Thread(target=lambda: busy.sh("sleep 5"))
+        t.start()
+        time.sleep(4.5)
+        assert [s["session_id"] for s in d.call("GET", "/sessions")[1]["sessions"]] == ["busy"]
+        assert d.call("GET", "/sessions/idle", token=idle.token)[0] == 410
+        t.join()
+
+
+@test
+def usage_and_events_tell_the_truth(d):
+    s = d.open("usage", tenant="acme")
+    s.sh("exit 3")
+    s.run(["no such program"])
+    s.sh("sleep 60", timeout=0.2)
+    s.run(["python3", "-c", "x = bytearray(64 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; open('/tmp/x','w').write('y'); time.sleep(0)"])
+    code, ev = d.call("GET", "/sessions/usage/events", token=s.token)
+    assert [e["detail"] for e in ev["events"]] == ["exit 3", "exit 127", "timed out", "exit 0"], ev
+    assert [e["seq"] for e in ev["events"]] == [1, 2, 3, 4] and ev["latest_seq"] == 4
+    assert ev["events"][1]["target"] == "'no such program'" and ev["events"][0]["op"] == "run"
+    assert d.call("GET", "/sessions/usage/events?after=3")[1]["events"][0]["seq"] == 4
+    info = d.call("GET", "/sessions/usage?usage=true")[1]
+    assert info["tenant"] == "acme" and info["usage"]["pids"] >= 1 and info["usage"]["memory_limit_bytes"] == 1 << 30, info
+    assert info["usage"]["memory_bytes"] > 0
+    time.sleep(0.2)
+    info = d.call("GET", "/sessions/usage?usage=true")[1]
+    assert info["usage"]["cpu_percent"] is not None and info["usage"]["cpu_percent"] >= 0, info
+    s.close()
+
+
+@test
+def the_unix_socket_serves_as_well(_):
+    with tempfile.TemporaryDirectory() as t:
+        os.chmod(t, 0o777)
+        path = os.path.join(t, "s")
+        for _i in range(2):  # the second one replaces what the first one left
+            Daemon(build=BUILD, GARRET_SOCKET=path).start().stop()
+        with Daemon(build=BUILD, GARRET_SOCKET=path) as d:
+            c = socket.socket(socket.AF_UNIX)
+            c.connect(path)
+            c.sendall(f"GET /sessions HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {d.token}\r\nConnection: close\r\n\r\n".encode())
+            got = b""
+            while piece := c.recv(65536):
+                got += piece
+            c.close()
+            assert b"200 OK" in got and json.loads(got.split(b"\r\n\r\n", 1)[1])["sessions"] == [], got
+
+
+@test
+def readiness_is_notified(_):
+    with tempfile.TemporaryDirectory() as t:
+        os.chmod(t, 0o777)
+        s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        s.bind(os.path.join(t, "notify"))
+        os.chmod(os.path.join(t, "notify"), 0o777)
+        s.settimeout(10)
+        with Daemon(build=BUILD, NOTIFY_SOCKET=os.path.join(t, "notify")):
+            assert s.recv(100) == b"READY=1"
+        assert s.recv(100) == b"STOPPING=1"
+        s.close()
+
+
+@test
+def more_commands_than_allowed_wait_within_their_deadline(_):
+    with Daemon(build=BUILD, SANDBOXD_MAX_RUNNING_COMMANDS="2") as d:
+        s, got = d.open(), []
+        threads = [threading.Thread(target=lambda: got.append(s.sh("sleep 0.5; echo ok", timeout=30))) for _ in range(6)]
+        t0 = time.time()
+        for t in threads:
+            t.start()
+        time.sleep(0.1)
+        late = s.sh("echo never", timeout=0.2)
+        assert late["timed_out"] and late["stdout"] == "", late
+        for t in threads:
+            t.join()
+        assert all(r["stdout"] == "ok\n" for r in got) and 1.4 < time.time() - t0 < 10 * SLOW, (got, time.time() - t0)
+        s.close()
+
+
+@test
+def a_database_that_cannot_be_used_is_refused_not_overwritten(_):
+    for content, word in ((b"not a database at all" * 100, "not a database"), (None, "newer")):
+        with tempfile.TemporaryDirectory() as state:
+            Daemon(build=BUILD, state=state).start().stop()
+            db = os.path.join(state, "daemon", "garret.db")
+            if content is None:
+                import sqlite3
+
+                c = sqlite3.connect(db)
+                c.execute("PRAGMA user_version=99")
+                c.commit()
+                c.close()
+                for f in glob.glob(db + "*"):
+                    os.chown(f, 1862270975, 1862270975)
+                content = open(db, "rb").read()
+            else:
+                for f in glob.glob(db + "-*"):
+                    os.unlink(f)
+                open(db, "wb").write(content)
+            try:
+                Daemon(build=BUILD, state=state).start()
+                raise AssertionError("it started")
+            except RuntimeError as e:
+                assert word in str(e), e
+            assert open(db, "rb").read() == content
+
+
+def main() -> int:
+    global BUILD
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--build", default="build")
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    BUILD = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), a.build)
+    passed = failed = 0
+    with Daemon(build=a.build) as d:
+        for fn in TESTS:
+            if a.names and not any(n in fn.__name__ for n in a.names):
+                continue
+            t = time.time()
+            try:
+                fn(d)
+                passed += 1
+                print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
+            except Exception:  # noqa: BLE001
+                failed += 1
+                print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+sys.exit(main())
