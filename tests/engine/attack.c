@@ -87,7 +87,7 @@ void read_nothing(const char *path)
 		note("%zd bytes", n);
 	if (n == 0) {
 		note(is_null(fd) ? "masked" : "empty");
-		held_error(ENODATA);
+		held_error(is_null(fd) ? ENODATA : ENOMSG);
 		return;
 	}
 	(void)held(n);

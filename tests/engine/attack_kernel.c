@@ -288,6 +288,16 @@ static void quota(void)
 
 /* ---- later rows ---- */
 
+/* The test has put it into the keyring of whoever started the engine. */
+static void host_key(void)
+{
+	(void)held(syscall(SYS_keyctl, KEYCTL_SEARCH, KEY_SPEC_SESSION_KEYRING, "user",
+			   "garret-canary", 0));
+	(void)held(syscall(SYS_request_key, "user", "garret-canary", NULL, 0));
+	if (syscall(SYS_keyctl, KEYCTL_READ, KEY_SPEC_SESSION_KEYRING, NULL, 0) > 0)
+		(void)held(0);
+}
+
 static void line_discipline(void)
 {
 	int one = 1;
@@ -387,6 +397,7 @@ const struct attack_row attack_kernel_rows[] = {
 	{ 98, "modify_ldt", modify_segments },
 	{ 99, "perf_event_open, user only", perf_user },
 	{ 100, "userfaultfd, user only", uffd_user },
+	{ 103, "find a key of the host", host_key },
 	{ 0, NULL, NULL },
 };
 // clang-format on

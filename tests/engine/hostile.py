@@ -97,8 +97,9 @@ class Host:
         """Links in every place that garretd's user can write."""
         targets = {"etc": "/etc", "root": "/", "up": "../..", "canary": self.canary, "file": self.canary + "/file",
                    "secret": self.canary + "/secret", "self": "/proc/self/fd", "sessions": self.state + "/sessions",
-                   "workspaces": self.state + "/workspaces", "loop": "loop"}
-        for where in (top, top + "/ctl", top + "/runs", top + "/own", top + "/own/deep"):
+                   "workspaces": self.state + "/workspaces", "loop": "loop",
+                   "near": "deep", "inside": "../tmp", "inside-proc": "../proc/sys"}
+        for where in (top, top + "/ctl", top + "/runs", top + "/own", top + "/own/deep", top + "/own/deep/there"):
             os.makedirs(where, exist_ok=True)
             os.lchown(where, PEER, PEER)
             for name, to in targets.items():
@@ -505,9 +506,9 @@ def links_in_what_it_can_write() -> None:
     def attack(host: Host, engine: g.Engine) -> None:
         own = host.own + "/own"
         names = [n for n in os.listdir(own) if os.path.islink(os.path.join(own, n))]
-        assert len(names) >= 9
+        assert len(names) >= 12
         for name in names:
-            for inside in (f"/workspace/{name}", f"/workspace/{name}/x", f"/workspace/{name}/a/b/c", f"/workspace/deep/{name}/x"):
+            for inside in (f"/workspace/{name}", f"/workspace/{name}/x", f"/workspace/{name}/there", f"/workspace/{name}/a/b/c", f"/workspace/deep/{name}/x"):
                 for volume in (own, own + "/deep"):
                     for ro in (True, False):
                         try:
