@@ -11,23 +11,28 @@
 #define EVENTS_MAX 200
 #define TARGET_CHARACTERS 200
 
+struct entry {
+	double at, duration_ms;
+	const char *op; /* a literal */
+	char *target;
+	char detail_text[16];
+	bool ok;
+};
+
+/* Entry seq is at e[seq % EVENTS_MAX]; e grows until it holds them all: most sessions do little. */
 struct event_ring {
 	uint64_t latest;
-	struct {
-		double at, duration_ms;
-		const char *op; /* a literal */
-		char *target;
-		char detail_text[16];
-		bool ok;
-	} e[EVENTS_MAX];
+	size_t cap;
+	struct entry *e;
 };
 
 struct event_ring *event_ring_free(struct event_ring *r)
 {
 	if (!r)
 		return NULL;
-	for (int i = 0; i < EVENTS_MAX; i++)
+	for (size_t i = 0; i < r->cap; i++)
 		free(r->e[i].target);
+	free(r->e);
 	free(r);
 	return NULL;
 }
@@ -64,6 +69,13 @@ void event_add(struct session *s, const char *op, const char *target, bool ok, c
 		r = s->events = xnew(struct event_ring);
 	seq = ++r->latest;
 	i = (size_t)(seq % EVENTS_MAX);
+	if (i >= r->cap) {
+		size_t cap = MIN(MAX(2 * r->cap, (size_t)8), (size_t)EVENTS_MAX);
+
+		r->e = xrealloc(r->e, cap * sizeof(*r->e));
+		memset(r->e + r->cap, 0, (cap - r->cap) * sizeof(*r->e));
+		r->cap = cap;
+	}
 	free(r->e[i].target);
 	r->e[i].at = wall_seconds();
 	r->e[i].duration_ms = duration_ms;

@@ -304,6 +304,18 @@ def usage_and_events_tell_the_truth(d):
 
 
 @test
+def the_log_keeps_the_newest_two_hundred(d):
+    s = d.open()
+    for i in range(1, 421):
+        s.run(["true"])
+        if i in (1, 7, 8, 9, 199, 200, 201, 420):
+            ev = d.call("GET", f"/sessions/{s.id}/events", token=s.token)[1]
+            assert [e["seq"] for e in ev["events"]] == list(range(max(1, i - 199), i + 1)), i
+            assert ev["latest_seq"] == i and all(e["target"] == "true" for e in ev["events"])
+    s.close()
+
+
+@test
 def the_unix_socket_serves_as_well(_):
     with tempfile.TemporaryDirectory() as t:
         os.chmod(t, 0o777)

@@ -1,0 +1,152 @@
+/* Settings and tokens. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "core/config.h"
+#include "core/token.h"
+
+static void clear_settings(void)
+{
+	static const char *const names[] = {
+		"SANDBOXD_RUNTIMES",          "SANDBOXD_MAX_SESSIONS", "SANDBOXD_CPUS",
+		"SANDBOXD_MEM_LIMIT",         "SANDBOXD_NATIVE_FILES", "SANDBOXD_DEFAULT_RUNTIME",
+		"SANDBOXD_MAX_OPEN_SESSIONS", "SANDBOXD_WORK_DIR",     "SANDBOXD_PIDS_LIMIT",
+		"SANDBOXD_IDLE_TIMEOUT"
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		(void)unsetenv(names[i]);
+}
+
+TEST(defaults_are_the_published_ones)
+{
+	struct config c;
+
+	clear_settings();
+	assert_int_equal(config_from_env(&c, NULL), 0);
+	assert_string_equal(c.host, "127.0.0.1");
+	assert_int_equal(c.port, 8080);
+	assert_int_equal(c.max_sessions, 20);
+	assert_int_equal(c.max_open_sessions, CONFIG_NULL);
+	assert_string_equal(c.mem_limit, "1g");
+	assert_int_equal(c.execute_timeout, 300);
+	assert_string_equal(c.default_runtime, "host");
+	config_release(&c);
+}
+
+TEST(values_are_read_as_published)
+{
+	struct config c;
+
+	clear_settings();
+	(void)setenv("SANDBOXD_MAX_SESSIONS", " 1_000 ", 1);
+	(void)setenv("SANDBOXD_CPUS", "", 1); /* empty: null */
+	(void)setenv("SANDBOXD_MEM_LIMIT", "", 1);
+	(void)setenv("SANDBOXD_NATIVE_FILES", " OFF ", 1);
+	(void)setenv("SANDBOXD_RUNTIMES", "a=host;cpus=1.5;mem_limit=512m , b=host;pids_limit=64",
+		     1);
+	assert_int_equal(config_from_env(&c, NULL), 0);
+	assert_int_equal(c.max_sessions, 1000);
+	assert_true(c.cpus < 0);
+	assert_null(c.mem_limit);
+	assert_false(c.native_files);
+	assert_int_equal(c.n_runtimes, 2);
+	assert_string_equal(c.default_runtime, "a");
+	assert_true(config_cpus(&c, &c.runtimes[0]) == 1.5);
+	assert_string_equal(config_mem_limit(&c, &c.runtimes[0]), "512m");
+	assert_null(config_mem_limit(&c, &c.runtimes[1]));
+	assert_int_equal(config_pids_limit(&c, &c.runtimes[1]), 64);
+	assert_int_equal(config_pids_limit(&c, &c.runtimes[0]), 512);
+	config_release(&c);
+
+	(void)setenv("SANDBOXD_RUNTIMES",
+		     "{\"x\": \"host\", \"y\": {\"image\": \"host\", \"cpus\": 2}}", 1);
+	assert_int_equal(config_from_env(&c, NULL), 0);
+	assert_string_equal(c.runtimes[1].alias, "y");
+	assert_true(c.runtimes[1].cpus == 2);
+	config_release(&c);
+	clear_settings();
+}
+
+TEST(a_bad_value_is_refused_by_name)
+{
+	static const struct {
+		const char *name, *value, *word;
+	} rows[] = {
+		{ "SANDBOXD_MAX_SESSIONS", "0", "SANDBOXD_MAX_SESSIONS" },
+		{ "SANDBOXD_MAX_SESSIONS", "1__0", "whole number" },
+		{ "SANDBOXD_MAX_SESSIONS", "99999999999999999999", "SANDBOXD_MAX_SESSIONS" },
+		{ "SANDBOXD_MAX_OPEN_SESSIONS", "5", "SANDBOXD_MAX_OPEN_SESSIONS" },
+		{ "SANDBOXD_CPUS", "nan", "SANDBOXD_CPUS" },
+		{ "SANDBOXD_MEM_LIMIT", "0", "SANDBOXD_MEM_LIMIT" },
+		{ "SANDBOXD_IDLE_TIMEOUT", "", "SANDBOXD_IDLE_TIMEOUT" },
+		{ "SANDBOXD_NATIVE_FILES", "maybe", "SANDBOXD_NATIVE_FILES" },
+		{ "SANDBOXD_WORK_DIR", "/a/../b", "SANDBOXD_WORK_DIR" },
+		{ "SANDBOXD_RUNTIMES", "a", "alias=source" },
+		{ "SANDBOXD_RUNTIMES", "a=", "must not be empty" },
+		{ "SANDBOXD_RUNTIMES", "a=host,a=host", "twice" },
+		{ "SANDBOXD_RUNTIMES", "a=host;bogus=1", "bogus" },
+		{ "SANDBOXD_RUNTIMES", "a=host;network_mode=container:x", "container:x" },
+		{ "SANDBOXD_RUNTIMES", "{\"a\": 5}", "a" },
+		{ "SANDBOXD_RUNTIMES", "{\"a\": {\"cpus\": 1}}", "image and runtime" },
+		{ "SANDBOXD_RUNTIMES", "{", "JSON" },
+		{ "SANDBOXD_DEFAULT_RUNTIME", "zzz", "zzz" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct garret_error err = { 0 };
+		struct config c;
+
+		clear_settings();
+		(void)setenv(rows[i].name, rows[i].value, 1);
+		assert_true(config_from_env(&c, &err) < 0);
+		if (!strstr(err.msg, rows[i].word))
+			fail_msg("%s=%s: %s", rows[i].name, rows[i].value, err.msg);
+	}
+	clear_settings();
+}
+
+/* From Python: hmac.new(key, b"session" + id + b"\0" + nonce, "sha256"), base64url. */
+TEST(a_token_is_what_another_program_derives)
+{
+	struct token_key key;
+	uint8_t nonce[TOKEN_NONCE];
+	char token[TOKEN_LENGTH + 1];
+
+	for (unsigned i = 0; i < sizeof(key.bytes); i++)
+		key.bytes[i] = (uint8_t)i;
+	for (unsigned i = 0; i < sizeof(nonce); i++)
+		nonce[i] = (uint8_t)(0xA0 + i);
+	token_derive(&key, "work", nonce, token);
+	assert_string_equal(token, "GLnRRJLJ6I-5cvFpjRj2ijcKEYNNa9B8spxWXFcODdU");
+	assert_true(token_matches(&key, "work", nonce, token));
+	assert_false(token_matches(&key, "worK", nonce, token));
+	nonce[0] ^= 1;
+	assert_false(token_matches(&key, "work", nonce, token));
+	assert_false(token_matches(&key, "work", nonce, ""));
+}
+
+TEST(tombstones_keep_the_newest_generations)
+{
+	struct token_key key = { { 1 } };
+	struct tombstones t;
+	char token[8][TOKEN_LENGTH + 1];
+
+	tombstones_init(&t);
+	for (uint8_t i = 0; i < 8; i++) {
+		uint8_t nonce[TOKEN_NONCE] = { i };
+
+		token_derive(&key, "s", nonce, token[i]);
+		tombstones_add(&t, "s", nonce);
+	}
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(tombstones_match(&t, &key, "s", token[i]), i >= 4);
+		assert_false(tombstones_match(&t, &key, "other", token[i]));
+	}
+	tombstones_release(&t);
+}
+
+TEST_MAIN
