@@ -27,8 +27,6 @@
 #include "base/time.h"
 #include "core/service_impl.h"
 
-#define OUTPUT_LIMIT (10u * 1024 * 1024)
-#define PREVIEW_BYTES 65536u /* of each stream, when a run was cut short */
 #define ATTEND_MS 2000
 #define STOP_GRACE_MS 2000
 #define EARLY_STOP_MS 2000 /* how long a stop waits for its run to be asked for */
@@ -40,18 +38,6 @@
 #define KEEP_RUNS 1000
 
 enum run_state { RUN_QUEUED, RUN_LIVE, RUN_FINISHED };
-
-struct run_record {
-	unsigned refs;
-	struct service *service;
-	struct run_summary summary;
-	struct strbuf head[2];
-	uint64_t total[2];
-	char spool[2][96];
-	bool spooled[2];
-	int spool_fd[2];
-	bool removed; /* its session dropped it: the files go with the last reference */
-};
 
 struct run {
 	struct list finished_link; /* session.finished */
@@ -94,67 +80,6 @@ struct early_stop {
 	struct loop_timer timer;
 	char id[2 * RUN_ID_BYTES + 1];
 };
-
-/* ---- records ---- */
-
-struct run_record *run_record_ref(struct run_record *r)
-{
-	r->refs++;
-	return r;
-}
-
-static void close_spools(struct run_record *r)
-{
-	for (int i = 0; i < 2; i++)
-		r->spool_fd[i] = fd_close(r->spool_fd[i]);
-}
-
-struct run_record *run_record_unref(struct run_record *r)
-{
-	if (!r)
-		return NULL;
-	if (--r->refs) {
-		if (r->refs == 1)
-			close_spools(r); /* only the session keeps it now */
-		return NULL;
-	}
-	close_spools(r);
-	for (int i = 0; i < 2; i++) {
-		strbuf_release(&r->head[i]);
-		if (r->spool[i][0])
-			r->service->ops->spool_remove(r->service->provider, r->spool[i]);
-	}
-	free(r);
-	return NULL;
-}
-
-const struct run_summary *run_record_summary(const struct run_record *r)
-{
-	return &r->summary;
-}
-
-long run_record_read(struct run_record *r, int stream, uint64_t offset, void *buf, size_t cap)
-{
-	uint64_t end = r->summary.show[stream];
-	size_t n = offset < end ? (size_t)MIN(end - offset, (uint64_t)cap) : 0;
-	ssize_t got;
-
-	if (!n)
-		return 0;
-	if (!r->spooled[stream]) {
-		memcpy(buf, r->head[stream].buf + offset, n);
-		return (long)n;
-	}
-	if (r->spool_fd[stream] < 0)
-		r->spool_fd[stream] =
-			r->service->ops->spool_open(r->service->provider, r->spool[stream]);
-	if (r->spool_fd[stream] < 0)
-		return -1;
-	do
-		got = pread(r->spool_fd[stream], buf, n, (off_t)offset);
-	while (got < 0 && errno == EINTR);
-	return got > 0 ? (long)got : -1;
-}
 
 /* ---- telling who waits ---- */
 
@@ -239,30 +164,6 @@ static void keep_record(struct run *r, struct run_record *rec)
 	s->service->head_bytes += heads;
 }
 
-static struct run_record *make_record(struct service *svc, struct box_run_end *end)
-{
-	struct run_record *rec = xnew(struct run_record);
-	bool cut = end->timed_out || end->output_limited;
-
-	rec->refs = 1;
-	rec->service = svc;
-	rec->summary =
-		(struct run_summary){ .exit_code = cut ? -1 : end->exit_code,
-				      .timed_out = end->timed_out,
-				      .output_limited = end->output_limited,
-				      .output_limit = end->output_limited ? OUTPUT_LIMIT : 0 };
-	memcpy(rec->spool, end->spool, sizeof(rec->spool));
-	for (int i = 0; i < 2; i++) {
-		rec->spool_fd[i] = -EBADF;
-		rec->total[i] = end->total[i];
-		rec->spooled[i] = end->spooled[i];
-		rec->head[i] = end->head[i];
-		strbuf_init(&end->head[i]);
-		rec->summary.show[i] = cut ? MIN(end->total[i], PREVIEW_BYTES) : end->total[i];
-	}
-	return rec;
-}
-
 static void log_run(struct run *r, const struct box_run_end *end)
 {
 	double ms = (double)(now_us() - r->asked_us) / 1000.0;
@@ -307,7 +208,7 @@ static void finish(struct run *r, struct box_run_end *end)
 		tell_waits(r);
 		run_drop(r);
 	} else {
-		keep_record(r, make_record(s->service, end));
+		keep_record(r, run_record_new(s->service, end));
 		tell_waits(r);
 		prune(s);
 	}

@@ -95,6 +95,21 @@ struct event_ring *event_ring_free(struct event_ring *r);
 void event_add(struct session *s, const char *op, const char *target, bool ok, const char *detail,
 	       double duration_ms);
 
+/* run_record.c */
+#define OUTPUT_LIMIT (10u * 1024 * 1024) /* of both streams of a command together */
+struct run_record {
+	unsigned refs;
+	struct service *service;
+	struct run_summary summary;
+	struct strbuf head[2];
+	uint64_t total[2];
+	char spool[2][96];
+	bool spooled[2];
+	int spool_fd[2];
+};
+/* Takes the buffers of end. */
+struct run_record *run_record_new(struct service *svc, struct box_run_end *end);
+
 /* runs.c */
 void runs_init(struct session *s);
 void runs_release(struct session *s); /* drops what finished; nothing may be live */

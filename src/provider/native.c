@@ -4,142 +4,18 @@
  * every command goes.  Output that init can't hold goes to spool files that we
  * make ahead and pass in, a pair per command that needs one; we only read them.
  */
-#include "provider/native.h"
+#include "provider/native_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include "base/auto.h"
 #include "base/fd.h"
-#include "base/list.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "base/time.h"
-#include "provider/engine_client.h"
-#include "provider/init_client.h"
-
-#define SPOOL_AHEAD 2   /* pairs that init holds unused */
-#define SOCKETS_AHEAD 8 /* bound before they are wanted: a bind makes an inode, 0.5 ms on ext4 */
-#define REFILL_MS 20    /* after the last open, so that it never delays one */
-
-struct control_socket {
-	int fd;
-	char name[48]; /* in ctl/ */
-};
-
-struct provider {
-	struct control_socket ahead[SOCKETS_AHEAD];
-	unsigned n_ahead;
-	struct loop_timer refill;
-	struct loop *loop;
-	struct engine_client *engine;
-	int ctl_fd, runs_fd;
-	struct list boxes;
-	struct native_config config;
-	bool lost;
-};
-
-struct box {
-	struct list link; /* provider.boxes */
-	struct provider *p;
-	char id[ENGINE_ID_MAX + 1];
-	char ctl_name[48];  /* in ctl/ */
-	char runs_name[48]; /* in runs/ */
-	uint64_t handle;    /* 0: not opened by the engine */
-	struct init_client *init;
-	struct list runs;
-	uint32_t next_spool, spools_ahead;
-	bool asked; /* the engine's answer to OPEN is due */
-	bool greeted, dead, closing;
-
-	box_opened_fn opened;
-	void *opened_ctx;
-	box_died_fn died;
-	void *died_ctx;
-	box_done_fn closed;
-	void *closed_ctx;
-	struct loop_later later;
-	struct garret_error open_error;
-};
-
-struct box_run {
-	struct list link;
-	struct box *box;
-	uint8_t id[RUN_ID_BYTES];
-	struct strbuf head[2];
-	box_run_end_fn end;                     /* NULL: nobody listens any more */
-	const struct box_stream_events *stream; /* NULL: captured */
-	uint64_t streamed[2];
-	void *ctx;
-};
-
-/* ---- small parts ---- */
-
-static struct box_run *find_run(struct box *b, const uint8_t *id)
-{
-	struct box_run *r;
-
-	list_foreach (r, &b->runs, link)
-		if (!memcmp(r->id, id, RUN_ID_BYTES))
-			return r;
-	return NULL;
-}
-
-static void end_run(struct box_run *r, struct box_run_end *end)
-{
-	list_remove(&r->link);
-	if (r->end)
-		r->end(r->ctx, end);
-	strbuf_release(&end->head[0]);
-	strbuf_release(&end->head[1]);
-	strbuf_release(&r->head[0]);
-	strbuf_release(&r->head[1]);
-	free(r);
-}
-
-static void end_all_runs(struct box *b)
-{
-	while (!list_empty(&b->runs)) {
-		struct box_run_end end = { .gone = true, .head = { STRBUF_INIT, STRBUF_INIT } };
-
-		end_run(list_entry(b->runs.next, struct box_run, link), &end);
-	}
-}
-
-static void spool_name(const struct box *b, uint32_t index, int stream, char out[96])
-{
-	(void)snprintf(out, 96, "%s/%u.%s", b->runs_name, index, stream ? "err" : "out");
-}
-
-/* Keep init supplied; a failure only delays a command with much output. */
-static void give_spools(struct box *b)
-{
-	char name[2][96];
-	int fd[2];
-
-	if (!b->spools_ahead && !b->next_spool)
-		(void)mkdirat(b->p->runs_fd, b->runs_name, 0700);
-	while (b->init && b->spools_ahead < SPOOL_AHEAD) {
-		for (int s = 0; s < 2; s++) {
-			spool_name(b, b->next_spool, s, name[s]);
-			fd[s] = openat(b->p->runs_fd, name[s],
-				       O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		}
-		if (fd[0] >= 0 && fd[1] >= 0)
-			init_client_spool(b->init, b->next_spool, fd[0], fd[1]);
-		fd_close(fd[0]);
-		fd_close(fd[1]);
-		if (fd[0] < 0 || fd[1] < 0)
-			return;
-		b->next_spool++;
-		b->spools_ahead++;
-	}
-}
 
 /* ---- what init says ---- */
 
@@ -153,75 +29,10 @@ static void on_ready(void *ctx)
 	finish_open(b);
 }
 
-static void on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offset,
-		   const void *data, size_t n)
-{
-	struct box_run *r = find_run(ctx, run);
-	struct strbuf *head = r ? &r->head[stream - 1] : NULL;
-
-	if (r && r->stream) {
-		if (offset != r->streamed[stream - 1])
-			return;
-		r->streamed[stream - 1] += n;
-		if (r->end)
-			r->stream->out(r->ctx, (int)stream - 1, data, n);
-		else
-			init_client_ack(r->box->init, run, stream, r->streamed[stream - 1]);
-		return;
-	}
-	/* Init keeps 64 KiB of a stream; more than that or out of order is its lie. */
-	if (head && offset == head->len && head->len + n <= INIT_HEAD_BYTES)
-		strbuf_add(head, data, n);
-}
-
-static void on_spooled(void *ctx, const uint8_t *run, unsigned stream, uint32_t index,
-		       uint64_t bytes)
-{
-	(void)ctx;
-	(void)run;
-	(void)stream;
-	(void)index;
-	(void)bytes;
-}
-
-static void on_exited(void *ctx, const uint8_t *run, const struct init_exit *e)
-{
-	struct box *b = ctx;
-	struct box_run *r = find_run(b, run);
-	struct box_run_end end = { .head = { STRBUF_INIT, STRBUF_INIT } };
-
-	if (!r)
-		return;
-	init_client_forget(b->init, run);
-	end.exit_code = e->exit_code;
-	end.timed_out = e->cause == INIT_CAUSE_TIMEOUT;
-	end.output_limited = e->cause == INIT_CAUSE_OUTPUT_LIMIT;
-	end.no_process = e->step == INIT_STEP_SPAWN && e->cause == INIT_CAUSE_NONE;
-	end.stopped = e->cause == INIT_CAUSE_STOP;
-	if ((e->spooled[0] || e->spooled[1]) && e->spool_index < b->next_spool) {
-		if (b->spools_ahead)
-			b->spools_ahead--;
-		for (int s = 0; s < 2; s++)
-			spool_name(b, e->spool_index, s, end.spool[s]);
-		give_spools(b);
-	}
-	for (int s = 0; s < 2; s++) {
-		end.total[s] = e->total[s];
-		end.spooled[s] = e->spooled[s] && end.spool[s][0];
-		if (!end.spooled[s]) {
-			/* What we hold is what there was, whatever init counted. */
-			end.total[s] = r->head[s].len;
-			end.head[s] = r->head[s];
-			strbuf_init(&r->head[s]);
-		}
-	}
-	end_run(r, &end);
-}
-
 static void drop_init(struct box *b)
 {
 	b->init = init_client_free(b->init);
-	end_all_runs(b);
+	runs_end_all(b);
 }
 
 static void on_init_lost(void *ctx, const struct garret_error *err)
@@ -241,66 +52,15 @@ static void on_init_lost(void *ctx, const struct garret_error *err)
 	}
 }
 
-static void on_stdin_taken(void *ctx, const uint8_t *run, uint64_t bytes)
-{
-	struct box_run *r = find_run(ctx, run);
-
-	if (r && r->stream && r->end)
-		r->stream->taken(r->ctx, bytes);
-}
-
 static const struct init_events init_events = {
 	.ready = on_ready,
 	.lost = on_init_lost,
-	.out = on_out,
-	.spooled = on_spooled,
-	.exited = on_exited,
-	.stdin_taken = on_stdin_taken,
+	.out = run_on_out,
+	.exited = run_on_exited,
+	.stdin_taken = run_on_stdin_taken,
 };
 
 /* ---- opening ---- */
-
-/* A path that fits sun_path wherever the state directory is. */
-static void socket_path(const struct provider *p, const char *name, char out[80])
-{
-	(void)snprintf(out, 80, "/proc/self/fd/%d/%s", p->ctl_fd, name);
-}
-
-static int bind_socket(struct provider *p, struct control_socket *ret, struct garret_error *err)
-{
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
-	autoclose int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	uint8_t random[16];
-
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return garret_fail_errno(err, "random bytes");
-	hex_encode(random, sizeof(random), ret->name);
-	socket_path(p, ret->name, sa.sun_path);
-	if (fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0 || listen(fd, 8) < 0)
-		return garret_fail_errno(err, "make the session's control socket");
-	ret->fd = take_fd(&fd);
-	return 0;
-}
-
-static void refill_sockets(struct loop_timer *t)
-{
-	struct provider *p = t->ctx;
-
-	/* One a turn: a burst of opens is served from what is there, or waits its 0.5 ms. */
-	if (p->n_ahead == SOCKETS_AHEAD || bind_socket(p, &p->ahead[p->n_ahead], NULL) < 0)
-		return;
-	if (++p->n_ahead < SOCKETS_AHEAD)
-		loop_timer_set(p->loop, t, now_ms() + 1, refill_sockets, p);
-}
-
-static int take_socket(struct provider *p, struct control_socket *ret, struct garret_error *err)
-{
-	loop_timer_set(p->loop, &p->refill, now_ms() + REFILL_MS, refill_sockets, p);
-	if (!p->n_ahead)
-		return bind_socket(p, ret, err);
-	*ret = p->ahead[--p->n_ahead];
-	return 0;
-}
 
 static void box_free(struct box *b)
 {
@@ -379,7 +139,7 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 		spec->network && !strcmp(spec->network, "host") ? ENGINE_NET_HOST : ENGINE_NET_NONE;
 	if (getrandom(o.nonce, sizeof(o.nonce), 0) != (ssize_t)sizeof(o.nonce))
 		return garret_fail_errno(err, "random bytes");
-	rc = take_socket(b->p, &control, err);
+	rc = socket_take(b->p, &control, err);
 	if (rc < 0)
 		return rc;
 	sock = control.fd;
@@ -462,112 +222,6 @@ static void native_usage(struct box *b, box_usage_fn done, void *ctx)
 	w->done = done;
 	w->ctx = ctx;
 	engine_client_usage(b->p->engine, b->handle, on_usage, w);
-}
-
-/* ---- runs ---- */
-
-static struct box_run *start_run(struct box *b, const struct init_start *start, box_run_end_fn end,
-				 void *ctx, struct garret_error *err)
-{
-	struct box_run *r;
-
-	if (!b->init) {
-		(void)garret_fail(err, GARRET_GONE, "the session has ended");
-		return NULL;
-	}
-	if (init_client_run(b->init, start, err) < 0)
-		return NULL;
-	r = xnew(struct box_run);
-	r->box = b;
-	memcpy(r->id, start->id, RUN_ID_BYTES);
-	strbuf_init(&r->head[0]);
-	strbuf_init(&r->head[1]);
-	r->end = end;
-	r->ctx = ctx;
-	list_append(&b->runs, &r->link);
-	return r;
-}
-
-static struct box_run *native_run(struct box *b, const struct box_run_spec *spec,
-				  box_run_end_fn end, void *ctx, struct garret_error *err)
-{
-	struct init_start start = { .id = spec->id,
-				    .timeout_ms = spec->timeout_ms,
-				    .output_limit = spec->output_limit,
-				    .cwd = spec->cwd,
-				    .argv = spec->argv,
-				    .env = spec->env };
-	struct box_run *r = start_run(b, &start, end, ctx, err);
-
-	if (r)
-		give_spools(b);
-	return r;
-}
-
-static struct box_run *native_stream(struct box *b, const struct box_stream_spec *spec,
-				     const struct box_stream_events *events, void *ctx,
-				     struct garret_error *err)
-{
-	struct init_start start = { .timeout_ms = spec->timeout_ms,
-				    .argv = spec->argv,
-				    .env = spec->env,
-				    .flags = INIT_RUN_STREAM | INIT_RUN_STDIN |
-					     (spec->tty ? INIT_RUN_PTY : 0),
-				    .rows = spec->rows,
-				    .columns = spec->columns };
-	uint8_t id[RUN_ID_BYTES];
-	struct box_run *r;
-
-	if (getrandom(id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
-		(void)garret_fail_errno(err, "random bytes");
-		return NULL;
-	}
-	start.id = id;
-	r = start_run(b, &start, events->end, ctx, err);
-	if (r)
-		r->stream = events;
-	return r;
-}
-
-static void native_input(struct box_run *r, const void *data, size_t n)
-{
-	init_client_stdin(r->box->init, r->id, data, n);
-}
-
-static void native_ack(struct box_run *r, int stream, uint64_t offset)
-{
-	init_client_ack(r->box->init, r->id, (unsigned)stream + 1, offset);
-}
-
-static void native_winch(struct box_run *r, uint16_t rows, uint16_t columns)
-{
-	init_client_winch(r->box->init, r->id, rows, columns);
-}
-
-static void native_signal(struct box_run *r, int signo)
-{
-	init_client_signal(r->box->init, r->id, signo, true);
-}
-
-static void native_leave(struct box_run *r)
-{
-	r->end = NULL;
-	(void)init_client_stop(r->box->init, r->id, 2000);
-}
-
-static void native_stop(struct box_run *r, uint32_t grace_ms)
-{
-	(void)init_client_stop(r->box->init, r->id, grace_ms);
-}
-
-static int native_spool_open(struct provider *p, const char *name)
-{
-	return openat(p->runs_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-}
-
-static void native_spool_remove(struct provider *p, const char *name)
-{
-	(void)unlinkat(p->runs_fd, name, 0);
 }
 
 const struct provider_ops native_ops = {
@@ -661,7 +315,7 @@ int native_new(const struct native_config *config, struct provider **ret, struct
 		native_free(p);
 		return rc;
 	}
-	loop_timer_set(p->loop, &p->refill, now_ms(), refill_sockets, p);
+	loop_timer_set(p->loop, &p->refill, now_ms(), sockets_refill, p);
 	*ret = p;
 	return 0;
 }

@@ -1,0 +1,88 @@
+/* What the files of the native provider share; nobody else includes this. */
+#ifndef PROVIDER_NATIVE_IMPL_H
+#define PROVIDER_NATIVE_IMPL_H
+
+#include "base/list.h"
+#include "provider/engine_client.h"
+#include "provider/init_client.h"
+#include "provider/native.h"
+
+#define SOCKETS_AHEAD 8
+
+struct control_socket {
+	int fd;
+	char name[48]; /* in ctl/ */
+};
+
+struct provider {
+	struct control_socket ahead[SOCKETS_AHEAD];
+	unsigned n_ahead;
+	struct loop_timer refill;
+	struct loop *loop;
+	struct engine_client *engine;
+	int ctl_fd, runs_fd;
+	struct list boxes;
+	struct native_config config;
+	bool lost;
+};
+
+struct box {
+	struct list link; /* provider.boxes */
+	struct provider *p;
+	char id[ENGINE_ID_MAX + 1];
+	char ctl_name[48];  /* in ctl/ */
+	char runs_name[48]; /* in runs/ */
+	uint64_t handle;    /* 0: not opened by the engine */
+	struct init_client *init;
+	struct list runs;
+	uint32_t next_spool, spools_ahead;
+	bool asked; /* the engine's answer to OPEN is due */
+	bool greeted, dead, closing;
+
+	box_opened_fn opened;
+	void *opened_ctx;
+	box_died_fn died;
+	void *died_ctx;
+	box_done_fn closed;
+	void *closed_ctx;
+	struct loop_later later;
+	struct garret_error open_error;
+};
+
+struct box_run {
+	struct list link;
+	struct box *box;
+	uint8_t id[RUN_ID_BYTES];
+	struct strbuf head[2];
+	box_run_end_fn end;                     /* NULL: nobody listens any more */
+	const struct box_stream_events *stream; /* NULL: captured */
+	uint64_t streamed[2];
+	void *ctx;
+};
+
+/* native_socket.c: control sockets, bound before they are wanted. */
+void socket_path(const struct provider *p, const char *name, char out[80]);
+int socket_take(struct provider *p, struct control_socket *ret, struct garret_error *err);
+void sockets_refill(struct loop_timer *t);
+
+/* native_run.c: the part of the operations and of init's events that is about commands. */
+void runs_end_all(struct box *b);
+void run_on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offset, const void *data,
+		size_t n);
+void run_on_exited(void *ctx, const uint8_t *run, const struct init_exit *e);
+void run_on_stdin_taken(void *ctx, const uint8_t *run, uint64_t bytes);
+struct box_run *native_run(struct box *b, const struct box_run_spec *spec, box_run_end_fn end,
+			   void *ctx, struct garret_error *err);
+struct box_run *native_stream(struct box *b, const struct box_stream_spec *spec,
+			      const struct box_stream_events *events, void *ctx,
+			      struct garret_error *err);
+void native_input(struct box_run *r, const void *data, size_t n);
+void native_ack(struct box_run *r, int stream, uint64_t offset);
+void native_winch(struct box_run *r, uint16_t rows, uint16_t columns);
+void native_signal(struct box_run *r, int signo);
+void native_leave(struct box_run *r);
+void native_stop(struct box_run *r, uint32_t grace_ms);
+int native_spool_open(struct provider *p, const char *name);
+void native_spool_remove(struct provider *p, const char *name);
+
+#endif
