@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -94,19 +95,21 @@ static void kmsg(void)
 static void kallsyms(void)
 {
 	FILE *f = fopen("/proc/kallsyms", "r");
-	unsigned long address;
+	unsigned long address = 0;
 	char line[256];
 
 	if (!f) {
 		(void)held(-1);
 		return;
 	}
-	while (fgets(line, sizeof(line), f))
-		if (sscanf(line, "%lx", &address) == 1 && address) {
-			note("address %lx", address);
-			(void)held(0);
-			return;
-		}
+	while (!address && fgets(line, sizeof(line), f))
+		address = strtoul(line, NULL, 16);
+	(void)fclose(f);
+	if (address) {
+		note("address %lx", address);
+		(void)held(0);
+		return;
+	}
 	note("only zeroes");
 	held_error(EPERM);
 }
@@ -131,6 +134,8 @@ static void cgroup_fs(void)
 			note("%.100s", line);
 			(void)held(0);
 		}
+	if (f)
+		(void)fclose(f);
 	(void)held(open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY));
 }
 
@@ -319,6 +324,8 @@ static void loose_mounts(void)
 		note("%.60s %.60s", place, flags);
 		(void)held(0);
 	}
+	if (f)
+		(void)fclose(f);
 }
 
 static void core_dump(void)
