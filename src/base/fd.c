@@ -10,6 +10,9 @@
 
 #include "base/mem.h"
 
+/* When something keeps filling the tree: give up rather than spin. */
+#define REMOVE_MOVES_MAX (100u * 1000 * 1000)
+
 ssize_t read_full(int fd, void *buf, size_t n)
 {
 	size_t got = 0;
@@ -163,72 +166,91 @@ static int open_to_empty(int dirfd, const char *name)
 	return fd;
 }
 
+static bool is_dot(const char *name)
+{
+	return !strcmp(name, ".") || !strcmp(name, "..");
+}
+
+static bool unlink_any(int dirfd, const char *name)
+{
+	return unlinkat(dirfd, name, 0) == 0 || unlinkat(dirfd, name, AT_REMOVEDIR) == 0 ||
+	       errno == ENOENT;
+}
+
+struct removal {
+	int top;        /* the tree's root */
+	unsigned moved; /* names given so far */
+	bool again;     /* something was moved up: one more round */
+	int first_error;
+};
+
+static void note_error(struct removal *r)
+{
+	if (!r->first_error)
+		r->first_error = errno;
+}
+
+/* Move what can't be unlinked out of directory NAME of the top, next to it. */
+static void lift_children(struct removal *r, const char *name)
+{
+	int fd = open_to_empty(r->top, name);
+	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+	char to[64];
+
+	if (!d) {
+		note_error(r);
+		return;
+	}
+	while ((e = readdir(d))) {
+		if (is_dot(e->d_name) || unlink_any(fd, e->d_name))
+			continue;
+		do
+			(void)snprintf(to, sizeof(to), ".garret-rm-%u", r->moved++);
+		while (renameat(fd, e->d_name, r->top, to) < 0 && errno == ENOTEMPTY);
+		r->again = true;
+	}
+	if (unlinkat(r->top, name, AT_REMOVEDIR) < 0 && !r->again)
+		note_error(r);
+}
+
+static bool remove_round(struct removal *r)
+{
+	int fd = openat(r->top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	r->again = false;
+	if (!d)
+		return false;
+	while ((e = readdir(d)))
+		if (!is_dot(e->d_name) && !unlink_any(r->top, e->d_name))
+			lift_children(r, e->d_name);
+	return r->again && r->moved < REMOVE_MOVES_MAX;
+}
+
 /*
  * Depth is bounded by nothing a session chooses: a subdirectory that isn't
- * empty is moved up next to the top directory and emptied from there, so one
- * open descriptor and no stack frame is needed however deep the tree was.
+ * empty has its children moved up next to it and is emptied in the next round,
+ * so two open descriptors and no stack frame are needed however deep the tree is.
  */
 int remove_tree_at(int dirfd, const char *name)
 {
-	int first_error = 0;
-	unsigned moved = 0;
-	bool again = true;
+	struct removal r = { 0 };
+	autoclose int top = -EBADF;
 
 	if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
 		return 0;
 	if (errno != EISDIR && errno != EPERM)
 		return -1;
-
-	while (again) {
-		autoclose int top = open_to_empty(dirfd, name);
-		int dup_fd = top < 0 ? -1 : openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		autodir DIR *d = dup_fd < 0 ? NULL : fdopendir(dup_fd);
-		struct dirent *e;
-
-		if (!d)
-			return -1;
-		again = false;
-		while ((e = readdir(d))) {
-			char to[64];
-			autodir DIR *sub = NULL;
-			struct dirent *s;
-			int sub_fd;
-
-			if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-				continue;
-			if (unlinkat(top, e->d_name, 0) == 0 ||
-			    unlinkat(top, e->d_name, AT_REMOVEDIR) == 0)
-				continue;
-			if (errno == ENOENT)
-				continue;
-			sub_fd = open_to_empty(top, e->d_name);
-			sub = sub_fd < 0 ? NULL : fdopendir(sub_fd);
-			if (!sub) {
-				first_error = first_error ? first_error : errno;
-				continue;
-			}
-			while ((s = readdir(sub))) {
-				if (!strcmp(s->d_name, ".") || !strcmp(s->d_name, ".."))
-					continue;
-				if (unlinkat(sub_fd, s->d_name, 0) == 0 ||
-				    unlinkat(sub_fd, s->d_name, AT_REMOVEDIR) == 0)
-					continue;
-				do
-					(void)snprintf(to, sizeof(to), ".garret-rm-%u", moved++);
-				while (renameat(sub_fd, s->d_name, top, to) < 0 &&
-				       errno == ENOTEMPTY);
-				again = true;
-			}
-			if (unlinkat(top, e->d_name, AT_REMOVEDIR) == 0)
-				continue;
-			if (!again)
-				first_error = first_error ? first_error : errno;
-		}
-		if (moved > 100u * 1000u * 1000u)
-			break; /* something keeps filling it: give up rather than spin */
-	}
+	top = open_to_empty(dirfd, name);
+	if (top < 0)
+		return -1;
+	r.top = top;
+	while (remove_round(&r))
+		;
 	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0)
-		first_error = first_error ? first_error : errno;
-	errno = first_error;
-	return first_error ? -1 : 0;
+		note_error(&r);
+	errno = r.first_error;
+	return r.first_error ? -1 : 0;
 }
