@@ -13,11 +13,12 @@
 #define HEADER_MS_MAX 10000
 #define IDLE_MS_MAX 75000 /* longer than the clients' own pools, so that they close first */
 #define BODY_GRACE_MS 5000
+#define ANSWER_MS_MAX 30000
 #define BODY_BYTES_PER_S 16384
 #define ANSWER_PIECE 65536
 
 /* What a connection is doing, and since when: the sweep ends what takes too long. */
-enum conn_state { CONN_HEADERS, CONN_BODY, CONN_WORK, CONN_IDLE };
+enum conn_state { CONN_HEADERS, CONN_BODY, CONN_WORK, CONN_ANSWER, CONN_IDLE };
 
 struct conn {
 	struct list link;
@@ -25,6 +26,7 @@ struct conn {
 	int fd; /* MHD's */
 	enum conn_state state;
 	uint64_t since_ms, body_bytes;
+	uint64_t progress_ms, answer_bytes; /* CONN_ANSWER */
 	char address[INET6_ADDRSTRLEN];
 };
 
@@ -49,7 +51,7 @@ struct http_request {
 	struct conn *conn;
 	struct MHD_Connection *mhd;
 	enum rq_phase phase;
-	bool seen, suspended, gone, has_body, needs_host, counted;
+	bool seen, suspended, gone, has_body, needs_host, counted, from_source;
 	char method[16];
 	char *target, *path;
 	struct http_param *params;

@@ -259,6 +259,8 @@ static ssize_t source_read(void *cls, uint64_t pos, char *buf, size_t max)
 	if (n == 0)
 		return MHD_CONTENT_READER_END_OF_STREAM;
 	st->rq->sent += (uint64_t)n;
+	st->rq->conn->answer_bytes += (uint64_t)n;
+	st->rq->conn->progress_ms = now_ms();
 	return n;
 }
 
@@ -278,6 +280,7 @@ void http_answer_source(struct http_request *rq, unsigned status, const char *ty
 
 	st->src = *src;
 	st->rq = rq;
+	rq->from_source = true;
 	http_set_response(
 		rq, status, type,
 		MHD_create_response_from_callback(length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)length,
@@ -296,7 +299,9 @@ static enum MHD_Result send_answer(struct http_request *rq)
 	if (!rq->upgraded && (early || rq->httpd->draining))
 		(void)MHD_add_response_header(rq->response, "connection", "close");
 	rq->phase = RQ_ANSWER;
-	rq->conn->state = CONN_WORK;
+	rq->conn->state = rq->from_source ? CONN_ANSWER : CONN_WORK;
+	rq->conn->since_ms = rq->conn->progress_ms = now_ms();
+	rq->conn->answer_bytes = 0;
 	ret = MHD_queue_response(rq->mhd, rq->status, rq->response);
 	MHD_destroy_response(rq->response);
 	rq->response = NULL;
@@ -337,20 +342,51 @@ static enum MHD_Result proceed(struct http_request *rq)
 	return MHD_YES;
 }
 
-/* Requests that no handler sees: what the library let through and we don't. */
-static bool refused_early(struct http_request *rq)
+struct header_check {
+	unsigned lengths, encodings;
+	bool bad_name;
+};
+
+static enum MHD_Result check_header(void *cls, enum MHD_ValueKind kind, const char *name,
+				    const char *value)
+{
+	struct header_check *c = cls;
+
+	(void)kind, (void)value;
+	c->lengths += !strcasecmp(name, "content-length");
+	c->encodings += !strcasecmp(name, "transfer-encoding");
+	/* "Content-Length : 5" is no length for the library, but may be one for others. */
+	for (; *name && !c->bad_name; name++)
+		c->bad_name = *name <= ' ' || *name == 0x7F;
+	return MHD_YES;
+}
+
+/*
+ * Requests that no handler sees: what the library let through and we don't.
+ * Most of it is about where the body ends: who is in front of us may believe
+ * something else, and what is left over would be a request that nobody checked.
+ */
+static unsigned early_status(struct http_request *rq)
 {
 	const union MHD_ConnectionInfo *size =
 		MHD_get_connection_info(rq->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
-	bool chunked = http_header(rq, "transfer-encoding");
-	unsigned status = 0;
+	const char *encoding = http_header(rq, "transfer-encoding");
+	struct header_check c = { .lengths = 0 };
 
 	if (size && size->header_size > HEADER_BYTES_MAX)
-		status = 431;
-	else if (chunked && http_header(rq, "content-length"))
-		status = 400; /* two lengths: who is in front of us may believe the other one */
-	else if (rq->needs_host && !http_header(rq, "host"))
-		status = 400;
+		return 431;
+	(void)MHD_get_connection_values(rq->mhd, MHD_HEADER_KIND, check_header, &c);
+	if (c.bad_name || c.lengths + c.encodings > 1)
+		return 400;
+	if (encoding && strcasecmp(encoding, "chunked") != 0)
+		return 501;
+	return rq->needs_host && !http_header(rq, "host") ? 400 : 0;
+}
+
+static bool refused_early(struct http_request *rq)
+{
+	unsigned status = early_status(rq);
+
 	if (!status)
 		return false;
 	http_add_header(rq, "connection", "close");

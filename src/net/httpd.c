@@ -39,7 +39,8 @@
 #define CONN_MEMORY_BYTES 32768
 #define BACKLOG 1024
 #define ACCEPTS_PER_ROUND 32
-#define RETRY_MS 100 /* how long to stop accepting when descriptors ran out */
+#define RETRY_MS 100   /* how long to stop accepting when there is no room */
+#define SILENT_MS 2000 /* who said nothing for so long makes room when there is none */
 #define SWEEP_MS 1000
 #define LINGERS_MAX 64
 #define LINGER_MS 5000
@@ -144,16 +145,29 @@ static void prepare_socket(int fd, int family)
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
 }
 
-/* Full: the connection that has been idle for longest makes room for somebody who asks. */
-static void close_longest_idle(struct httpd *h)
+static void stop_for_a_while(struct httpd *h)
+{
+	pause_accepting(h, true);
+	loop_timer_set(h->loop, &h->retry_timer, now_ms() + RETRY_MS, on_retry, h);
+}
+
+/*
+ * Full, and somebody asks: the connection that has been idle for longest makes
+ * room, or one that has begun no request.  When there is none, one may be soon.
+ */
+static void make_room(struct httpd *h)
 {
 	struct conn *c, *oldest = NULL;
+	uint64_t now = now_ms();
 
 	list_foreach (c, &h->conns, link)
-		if (c->state == CONN_IDLE && (!oldest || c->since_ms < oldest->since_ms))
+		if ((c->state == CONN_IDLE ||
+		     (c->state == CONN_HEADERS && now - c->since_ms > SILENT_MS)) &&
+		    (!oldest || c->since_ms < oldest->since_ms))
 			oldest = c;
 	if (oldest)
 		(void)shutdown(oldest->fd, SHUT_RDWR);
+	stop_for_a_while(h);
 }
 
 static void on_listener(struct loop_io *io, uint32_t events)
@@ -169,18 +183,15 @@ static void on_listener(struct loop_io *io, uint32_t events)
 		int fd;
 
 		if (h->n_conns >= h->set.max_connections) {
-			close_longest_idle(h);
-			pause_accepting(h, true);
+			if (!i) /* else nobody may be waiting: we are called again if so */
+				make_room(h);
 			return;
 		}
 		fd = accept4(io->fd, (struct sockaddr *)&sa, &n, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			    errno == ENOMEM) {
-				pause_accepting(h, true);
-				loop_timer_set(h->loop, &h->retry_timer, now_ms() + RETRY_MS,
-					       on_retry, h);
-			}
+			    errno == ENOMEM)
+				stop_for_a_while(h);
 			return; /* EAGAIN, or a client that left already */
 		}
 		prepare_socket(fd, sa.ss_family);
@@ -297,26 +308,36 @@ int httpd_listen_unix(struct httpd *h, const char *path, unsigned mode, struct g
 
 /* ---- connections ---- */
 
+static bool is_late(const struct httpd *h, const struct conn *c, uint64_t now)
+{
+	uint64_t spent = now - c->since_ms;
+	uint64_t counted = spent > h->set.body_grace_ms ? spent - h->set.body_grace_ms : 0;
+
+	switch (c->state) {
+	case CONN_HEADERS:
+		return spent > h->set.header_ms;
+	case CONN_IDLE:
+		return spent > h->set.idle_ms;
+	case CONN_BODY:
+		return c->body_bytes < counted * BODY_BYTES_PER_S / 1000;
+	case CONN_ANSWER:
+		return now - c->progress_ms > h->set.answer_ms ||
+		       c->answer_bytes < counted * BODY_BYTES_PER_S / 1000;
+	case CONN_WORK:
+		break;
+	}
+	return false;
+}
+
 static void sweep(struct loop_timer *t)
 {
 	struct httpd *h = t->ctx;
 	uint64_t now = now_ms();
 	struct conn *c;
 
-	list_foreach (c, &h->conns, link) {
-		uint64_t spent = now - c->since_ms;
-		bool late = false;
-
-		if (c->state == CONN_HEADERS)
-			late = spent > h->set.header_ms;
-		else if (c->state == CONN_IDLE)
-			late = spent > h->set.idle_ms;
-		else if (c->state == CONN_BODY && spent > h->set.body_grace_ms)
-			late = c->body_bytes <
-			       (spent - h->set.body_grace_ms) * BODY_BYTES_PER_S / 1000;
-		if (late)
+	list_foreach (c, &h->conns, link)
+		if (is_late(h, c, now))
 			(void)shutdown(c->fd, SHUT_RDWR);
-	}
 	if (h->n_conns)
 		loop_timer_set(h->loop, &h->sweep_timer, now + SWEEP_MS, sweep, h);
 }
@@ -489,6 +510,7 @@ int httpd_new(struct httpd **ret, struct loop *l, const struct httpd_settings *s
 	h->set.header_ms = s->header_ms ? s->header_ms : HEADER_MS_MAX;
 	h->set.body_grace_ms = s->body_grace_ms ? s->body_grace_ms : BODY_GRACE_MS;
 	h->set.idle_ms = s->idle_ms ? s->idle_ms : IDLE_MS_MAX;
+	h->set.answer_ms = s->answer_ms ? s->answer_ms : ANSWER_MS_MAX;
 	h->mhd_io.fd = -EBADF;
 	list_init(&h->listeners);
 	list_init(&h->conns);

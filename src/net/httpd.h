@@ -19,7 +19,8 @@
  * when the answer needs no waiting.
  *
  * Whatever a client does, it is held to: 16 KiB of headers within 10 s, bodies
- * of 16 KiB/s after 5 s, 75 s without a request.
+ * of 16 KiB/s after 5 s, 75 s without a request; an answer from a source is
+ * taken at 16 KiB/s after 5 s, and never rests for more than 30 s.
  */
 #ifndef NET_HTTPD_H
 #define NET_HTTPD_H
@@ -40,7 +41,7 @@ struct httpd_settings {
 	unsigned max_connections;
 	unsigned max_per_address; /* 0: no cap; Unix sockets have none */
 	/* Limits in ms; 0: those above.  Tests have less time. */
-	unsigned header_ms, body_grace_ms, idle_ms;
+	unsigned header_ms, body_grace_ms, idle_ms, answer_ms;
 	void (*handle)(void *ctx, struct http_request *rq);
 	void *ctx;
 };
