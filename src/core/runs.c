@@ -199,6 +199,8 @@ static void finish(struct run *r, struct box_run_end *end)
 	log_run(r, end);
 	if (end->gone)
 		refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", s->id);
+	else if (end->output_lost)
+		refuse(&r->no, 500, NULL, "The output of run %s was lost (is the disk full?)", r->id);
 	else if (end->no_process)
 		refuse(&r->no, 429, NULL, "pids exhausted: session %s can start no more processes",
 		       s->id);

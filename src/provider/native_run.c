@@ -100,6 +100,15 @@ void run_on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offset,
 		strbuf_add(head, data, n);
 }
 
+/* Is in the spool file what init says?  Asked before an answer is begun that could not be ended. */
+static bool spool_holds(const struct box *b, const char *name, uint64_t bytes)
+{
+	struct stat st;
+
+	return fstatat(b->p->runs_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       S_ISREG(st.st_mode) && (uint64_t)st.st_size >= bytes;
+}
+
 void run_on_exited(void *ctx, const uint8_t *run, const struct init_exit *e)
 {
 	struct box *b = ctx;
@@ -124,6 +133,8 @@ void run_on_exited(void *ctx, const uint8_t *run, const struct init_exit *e)
 	for (int s = 0; s < 2; s++) {
 		end.total[s] = e->total[s];
 		end.spooled[s] = e->spooled[s] && end.spool[s][0];
+		if (end.spooled[s] && !spool_holds(b, end.spool[s], e->total[s]))
+			end.output_lost = true;
 		if (!end.spooled[s]) {
 			/* What we hold is what there was, whatever init counted. */
 			end.total[s] = r->head[s].len;
