@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/opt.h"
 #include "base/strbuf.h"
 #include "base/text.h"
 
@@ -122,6 +123,78 @@ TEST(shell_quoting_is_what_a_shell_reads_back)
 	strbuf_addch(&out, ' ');
 	shell_quote(&out, "");
 	assert_string_equal(out.buf, "plain-1.0 'it'\"'\"'s $x' ''");
+}
+
+struct some_opts {
+	bool flag, other;
+	const char *text;
+	uint64_t size;
+	double seconds;
+	struct opt_list list;
+};
+
+static const struct opt some_table[] = {
+	OPT(struct some_opts, flag, "flag", 'f', OPT_FLAG, NULL, "a flag"),
+	OPT(struct some_opts, other, "other", 'o', OPT_FLAG, NULL, "another"),
+	OPT(struct some_opts, text, "text", 't', OPT_STRING, "TEXT", "a text"),
+	OPT(struct some_opts, size, "size", 0, OPT_SIZE, "BYTES", "a size"),
+	OPT(struct some_opts, seconds, "seconds", 's', OPT_SECONDS, "SECONDS", "a time"),
+	OPT(struct some_opts, list, "item", 'i', OPT_LIST, "ITEM", "several"),
+	{ 0 },
+};
+
+TEST(options_are_parsed_up_to_the_first_word)
+{
+	char *argv[] = { (char *)"x",
+			 (char *)"-fo",
+			 (char *)"--text=a b",
+			 (char *)"--size",
+			 (char *)"2k",
+			 (char *)"-s0.5",
+			 (char *)"-i",
+			 (char *)"1",
+			 (char *)"--item",
+			 (char *)"2",
+			 (char *)"--",
+			 (char *)"-f",
+			 NULL };
+	struct some_opts o = { 0 };
+
+	assert_int_equal(opt_parse(some_table, 12, argv, &o, NULL), 11);
+	assert_true(o.flag && o.other);
+	assert_string_equal(o.text, "a b");
+	assert_int_equal(o.size, 2048);
+	assert_true(o.seconds == 0.5);
+	assert_int_equal(o.list.n, 2);
+	assert_string_equal(o.list.item[1], "2");
+}
+
+TEST(a_bad_option_is_named_with_what_it_wants)
+{
+	static const struct {
+		const char *const argv[4];
+		const char *word;
+	} rows[] = {
+		{ { "x", "--bogus" }, "--bogus" },         { { "x", "-z" }, "-z" },
+		{ { "x", "--size", "lots" }, "BYTES" },    { { "x", "--size=0" }, "BYTES" },
+		{ { "x", "--seconds", "-1" }, "SECONDS" }, { { "x", "--text" }, "TEXT" },
+		{ { "x", "--flag=1" }, "no value" },       { { "x", "-s" }, "SECONDS" },
+		{ { "x", "--seconds=1e5" }, "SECONDS" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct garret_error err = { 0 };
+		struct some_opts o = { 0 };
+		int argc = 0;
+
+		while (rows[i].argv[argc])
+			argc++;
+		assert_int_equal(opt_parse(some_table, argc, (char *const *)(uintptr_t)rows[i].argv,
+					   &o, &err),
+				 -GARRET_INVALID);
+		if (!strstr(err.msg, rows[i].word))
+			fail_msg("row %zu: %s", i, err.msg);
+	}
 }
 
 TEST(map_keeps_what_it_was_given)

@@ -36,7 +36,7 @@ for p in sorted(os.listdir('/proc')):
 """
 
 
-def test(fn):
+def test(fn):  # --long repeats them all on one daemon
     TESTS.append(fn)
     return fn
 
@@ -65,7 +65,7 @@ def gone_within(s, seconds, what=""):
 
 
 @test
-def background_child_does_not_hold_the_answer(d, long):
+def background_child_does_not_hold_the_answer(d):
     s = d.open()
     took = []
     for i in range(50):
@@ -83,7 +83,7 @@ def background_child_does_not_hold_the_answer(d, long):
 
 
 @test
-def a_time_out_leaves_nothing(d, long):
+def a_time_out_leaves_nothing(d):
     s = d.open()
     t = time.time()
     r = s.sh("sleep 300 & wait", timeout=0.05)
@@ -94,7 +94,7 @@ def a_time_out_leaves_nothing(d, long):
 
 
 @test
-def what_ignores_term_is_gone_3_s_after_its_deadline(d, long):
+def what_ignores_term_is_gone_3_s_after_its_deadline(d):
     s = d.open()
     t = time.time()
     r = s.sh("trap '' TERM; (trap '' TERM; while :; do sleep 1; done) & while :; do sleep 1; done", timeout=0.2)
@@ -105,7 +105,7 @@ def what_ignores_term_is_gone_3_s_after_its_deadline(d, long):
 
 
 @test
-def a_server_that_called_setsid_answers_the_next_run(d, long):
+def a_server_that_called_setsid_answers_the_next_run(d):
     s = d.open()
     r = s.sh("setsid python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & echo ok")
     assert r["stdout"] == "ok\n"
@@ -123,7 +123,7 @@ def a_server_that_called_setsid_answers_the_next_run(d, long):
 
 
 @test
-def two_thousand_double_forks_leave_no_zombie(d, long):
+def two_thousand_double_forks_leave_no_zombie(d):
     s = d.open()
     r = s.run(["python3", "-c", "import os\nfor i in range(2000):\n    p = os.fork()\n    if p == 0:\n        if os.fork() == 0:\n            os._exit(0)\n        os._exit(0)\n    os.waitpid(p, 0)\nprint('done')"], timeout=120)
     assert r["stdout"] == "done\n", r
@@ -134,7 +134,7 @@ def two_thousand_double_forks_leave_no_zombie(d, long):
 
 
 @test
-def endless_output_stops_at_the_limit(d, long):
+def endless_output_stops_at_the_limit(d):
     s = d.open()
     s.sh("true")
     before = rss(d.pid)
@@ -151,7 +151,7 @@ def endless_output_stops_at_the_limit(d, long):
 
 
 @test
-def exactly_ten_mebibytes_are_complete(d, long):
+def exactly_ten_mebibytes_are_complete(d):
     s = d.open()
     r = s.sh("head -c 10485760 /dev/zero | tr '\\0' a")
     assert r["exit_code"] == 0 and not r["output_limited"] and r["stdout"] == "a" * 10485760, (r["exit_code"], len(r["stdout"]))
@@ -161,7 +161,7 @@ def exactly_ten_mebibytes_are_complete(d, long):
 
 
 @test
-def a_mebibyte_of_three_byte_characters_has_no_replacement(d, long):
+def a_mebibyte_of_three_byte_characters_has_no_replacement(d):
     s = d.open()
     r = s.run(["python3", "-c", "import sys; sys.stdout.buffer.write('\u20ac'.encode() * 349525)"])
     assert r["stdout"] == "\u20ac" * 349525, (len(r["stdout"]), r["stdout"].count("\ufffd"))
@@ -191,14 +191,14 @@ def many(sessions, n):
 
 
 @test
-def five_hundred_runs_at_once_on_one_session(d, long):
+def five_hundred_runs_at_once_on_one_session(d):
     s = d.open()
     many([s], 500)
     s.close()
 
 
 @test
-def five_hundred_runs_at_once_on_fifty_sessions(d, long):
+def five_hundred_runs_at_once_on_fifty_sessions(d):
     sessions = [d.open() for _ in range(50)]
     many(sessions, 500)
     for s in sessions:
@@ -206,7 +206,7 @@ def five_hundred_runs_at_once_on_fifty_sessions(d, long):
 
 
 @test
-def a_stopped_command_dies_at_its_deadline(d, long):
+def a_stopped_command_dies_at_its_deadline(d):
     s = d.open()
     t = time.time()
     r = s.sh("kill -STOP $$", timeout=0.3)
@@ -216,7 +216,7 @@ def a_stopped_command_dies_at_its_deadline(d, long):
 
 
 @test
-def pulling_control_bytes_does_not_hold_up_others(d, long):
+def pulling_control_bytes_does_not_hold_up_others(d):
     s = d.open()
     s.sh("head -c 10000000 /dev/zero | tr '\\0' '\\001' > /var/tmp/ctl")
     stop, bad = threading.Event(), []
@@ -251,10 +251,10 @@ def pulling_control_bytes_does_not_hold_up_others(d, long):
 
 
 @test
-def fifty_memory_kills_and_a_fork_bomb(d, long):
+def fifty_memory_kills_and_a_fork_bomb(d):
     s = d.open()
     hog = ["python3", "-c", "x = bytearray(8 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1"]
-    for i in range(50 if long else 50):
+    for _ in range(50):
         r = s.run(hog, timeout=60)
         assert r["exit_code"] == 137 or "MemoryError" in r["stderr"], r
     assert s.sh("echo alive")["stdout"] == "alive\n"
@@ -278,7 +278,7 @@ def fifty_memory_kills_and_a_fork_bomb(d, long):
 
 
 @test
-def one_run_id_is_one_execution(d, long):
+def one_run_id_is_one_execution(d):
     s = d.open()
     rid, answers = uuid.uuid4().hex, []
     argv = ["sh", "-c", "echo x >> ran; sleep 0.5; cat ran"]
@@ -294,7 +294,7 @@ def one_run_id_is_one_execution(d, long):
 
 
 @test
-def a_client_that_leaves_ends_its_command(d, long):
+def a_client_that_leaves_ends_its_command(d):
     import socket
     import json
 
@@ -326,12 +326,12 @@ def main() -> int:
     a = ap.parse_args()
     passed = failed = 0
     with Daemon(build=a.build) as d:
-        for fn in TESTS:
+        for fn in TESTS * (10 if a.long else 1):
             if a.names and not any(n in fn.__name__ for n in a.names):
                 continue
             t = time.time()
             try:
-                fn(d, a.long)
+                fn(d)
                 passed += 1
                 print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
             except Exception:  # noqa: BLE001
