@@ -19,7 +19,6 @@ struct init_client {
 	uint8_t nonce[INIT_NONCE];
 	bool greeted;
 	uint64_t last_request;
-	uint8_t frame[INIT_FRAME_MAX];
 };
 
 int init_connect(const char *path, int *ret_fd, struct garret_error *err)
@@ -202,6 +201,7 @@ int init_client_new(struct loop *l, int fd, const uint8_t nonce[INIT_NONCE],
 		    struct garret_error *err)
 {
 	struct init_client *c = xnew(struct init_client);
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 	int rc;
 
@@ -216,11 +216,11 @@ int init_client_new(struct loop *l, int fd, const uint8_t nonce[INIT_NONCE],
 		free(c);
 		return rc;
 	}
-	init_begin(&p, c->frame, INIT_HELLO, 0);
+	init_begin(&p, frame, INIT_HELLO, 0);
 	put_u16(&p, INIT_MAJOR);
 	put_u16(&p, INIT_MINOR);
 	put_bytes(&p, nonce, INIT_NONCE);
-	chan_send(&c->chan, c->frame, init_end(&p), NULL, 0);
+	chan_send(&c->chan, p.buf, init_end(&p), NULL, 0);
 	*ret = c;
 	return 0;
 }
@@ -290,6 +290,7 @@ int init_client_run(struct init_client *c, const struct init_start *s, struct ga
 	size_t bytes = 0, argc = 0, envc = 0, n_fds = 0;
 	autofree uint8_t *strings = NULL;
 	autoclose int body = -EBADF;
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
 	rc = measure(s->argv, s->env, &bytes, &argc, &envc, err);
@@ -316,18 +317,23 @@ int init_client_run(struct init_client *c, const struct init_start *s, struct ga
 	run.envc = (uint32_t)envc;
 	run.strings_bytes = (uint32_t)bytes;
 	run.strings = strings;
-	init_begin(&p, c->frame, INIT_RUN, ++c->last_request);
+	init_begin(&p, frame, INIT_RUN, ++c->last_request);
 	init_put_run(&p, &run);
 	if (p.bad)
 		return garret_fail(err, GARRET_TOO_LARGE,
 				   "the working directory's path is too long");
-	chan_send(&c->chan, c->frame, init_end(&p), fds, (unsigned)n_fds);
+	chan_send(&c->chan, p.buf, init_end(&p), fds, (unsigned)n_fds);
 	return 0;
 }
 
-static void begin_run(struct init_client *c, struct put *p, uint16_t type, const uint8_t *run)
+/*
+ * Frames are made on the stack: a buffer in the client would be 64 KiB for each
+ * idle session.
+ */
+static void begin_run(struct init_client *c, struct put *p, uint8_t frame[INIT_FRAME_MAX],
+		      uint16_t type, const uint8_t *run)
 {
-	init_begin(p, c->frame, type, ++c->last_request);
+	init_begin(p, frame, type, ++c->last_request);
 	put_bytes(p, run, INIT_RUN_ID);
 }
 
@@ -336,14 +342,15 @@ static void finish(struct init_client *c, struct put *p)
 	uint32_t n = init_end(p);
 
 	if (n)
-		chan_send(&c->chan, c->frame, n, NULL, 0);
+		chan_send(&c->chan, p->buf, n, NULL, 0);
 }
 
 uint64_t init_client_stop(struct init_client *c, const uint8_t *run, uint32_t grace_ms)
 {
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	begin_run(c, &p, INIT_STOP, run);
+	begin_run(c, &p, frame, INIT_STOP, run);
 	put_u32(&p, grace_ms);
 	finish(c, &p);
 	return c->last_request;
@@ -351,9 +358,10 @@ uint64_t init_client_stop(struct init_client *c, const uint8_t *run, uint32_t gr
 
 void init_client_signal(struct init_client *c, const uint8_t *run, int signo, bool group)
 {
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	begin_run(c, &p, INIT_SIGNAL, run);
+	begin_run(c, &p, frame, INIT_SIGNAL, run);
 	put_u32(&p, (uint32_t)signo);
 	put_u8(&p, group);
 	finish(c, &p);
@@ -361,25 +369,28 @@ void init_client_signal(struct init_client *c, const uint8_t *run, int signo, bo
 
 void init_client_attach(struct init_client *c, const uint8_t *run)
 {
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	begin_run(c, &p, INIT_ATTACH, run);
+	begin_run(c, &p, frame, INIT_ATTACH, run);
 	finish(c, &p);
 }
 
 void init_client_forget(struct init_client *c, const uint8_t *run)
 {
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	begin_run(c, &p, INIT_FORGET, run);
+	begin_run(c, &p, frame, INIT_FORGET, run);
 	finish(c, &p);
 }
 
 void init_client_ack(struct init_client *c, const uint8_t *run, unsigned stream, uint64_t offset)
 {
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	begin_run(c, &p, INIT_ACK, run);
+	begin_run(c, &p, frame, INIT_ACK, run);
 	put_u8(&p, (uint8_t)stream);
 	put_u64(&p, offset);
 	finish(c, &p);
@@ -387,18 +398,20 @@ void init_client_ack(struct init_client *c, const uint8_t *run, unsigned stream,
 
 void init_client_stdin(struct init_client *c, const uint8_t *run, const void *data, size_t n)
 {
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	begin_run(c, &p, INIT_STDIN, run);
+	begin_run(c, &p, frame, INIT_STDIN, run);
 	put_bytes(&p, data, n);
 	finish(c, &p);
 }
 
 void init_client_winch(struct init_client *c, const uint8_t *run, uint16_t rows, uint16_t columns)
 {
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	begin_run(c, &p, INIT_WINCH, run);
+	begin_run(c, &p, frame, INIT_WINCH, run);
 	put_u16(&p, rows);
 	put_u16(&p, columns);
 	finish(c, &p);
@@ -407,17 +420,19 @@ void init_client_winch(struct init_client *c, const uint8_t *run, uint16_t rows,
 void init_client_spool(struct init_client *c, uint32_t index, int out_fd, int err_fd)
 {
 	int fds[2] = { out_fd, err_fd };
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	init_begin(&p, c->frame, INIT_SPOOL, ++c->last_request);
+	init_begin(&p, frame, INIT_SPOOL, ++c->last_request);
 	put_u32(&p, index);
-	chan_send(&c->chan, c->frame, init_end(&p), fds, 2);
+	chan_send(&c->chan, p.buf, init_end(&p), fds, 2);
 }
 
 void init_client_ping(struct init_client *c)
 {
+	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
 
-	init_begin(&p, c->frame, INIT_PING, ++c->last_request);
+	init_begin(&p, frame, INIT_PING, ++c->last_request);
 	finish(c, &p);
 }
