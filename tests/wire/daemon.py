@@ -49,11 +49,12 @@ class Session:
 
 
 class Daemon:
-    def __init__(self, build: str | None = None, state: str | None = None, **env: str) -> None:
+    def __init__(self, build: str | None = None, state: str | None = None, before: list[str] | None = None, **env: str) -> None:
         self.build = os.path.join(TOP, build or os.environ.get("GARRET_BUILD", "build"))
         self.own_state = state is None
         self.state = state or tempfile.mkdtemp(prefix="garret-wire-")
         os.chmod(self.state, 0o755)  # garretd is not root when it goes there
+        self.before = before or []  # words in front of the program
         self.env = env
         self.token = env.get("SANDBOXD_TOKEN", TOKEN)
         self.process: subprocess.Popen | None = None
@@ -65,7 +66,7 @@ class Daemon:
         env.update(self.env)
         self.log_path = os.path.join(tempfile.gettempdir(), f"garretd-{uuid.uuid4().hex}.log")
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen([os.path.join(self.build, "garretd")], env=env, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen([*self.before, os.path.join(self.build, "garretd")], env=env, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.time() + 60
         while time.time() < deadline:
             m = re.search(r" ready url=(http://\S+)", self.log())

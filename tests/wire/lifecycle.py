@@ -334,6 +334,40 @@ def the_unix_socket_serves_as_well(_):
 
 
 @test
+def an_unprivileged_daemon_uses_the_system_engine(_):
+    uid = 54321
+    with tempfile.TemporaryDirectory() as t:
+        os.chmod(t, 0o755)
+        conf, sock, state = (os.path.join(t, n) for n in ("engine.conf", "engine.sock", "daemon-state"))
+        with open(conf, "w") as f:
+            f.write(f"state_dir = {t}/engine\nallow_uids = {uid}\nmax_memory = 512m\n")
+        os.mkdir(state, 0o755)
+        os.chown(state, uid, uid)
+        engine = subprocess.Popen([os.path.join(BUILD, "garret-engine"), "--system", "--socket", sock, "--config", conf])
+        try:
+            end = time.time() + 20
+            while not os.path.exists(sock):
+                assert time.time() < end and engine.poll() is None
+                time.sleep(0.02)
+            os.chown(sock, 0, uid)  # as --group would
+            with Daemon(build=BUILD, state=state, before=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"],
+                        GARRET_ENGINE=sock, SANDBOXD_MEM_LIMIT="256m") as d:
+                s = d.open("theirs")
+                assert s.sh("id -u; echo x > f; cat f")["stdout"] == "1000\nx\n"
+                assert f"Uid:\t{uid}\t{uid}" in open(f"/proc/{d.pid}/status").read()
+                s.close(purge=False)
+                assert os.path.exists(os.path.join(t, "engine", "workspaces", "theirs"))
+            # Above the operator's bound: refused by the engine, whatever the daemon is told.
+            with Daemon(build=BUILD, state=state, before=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"],
+                        GARRET_ENGINE=sock, SANDBOXD_MEM_LIMIT="1g") as d:
+                code, a = d.call("POST", "/sessions", {})
+                assert code == 502 and "memory" in a["detail"], (code, a)
+        finally:
+            engine.terminate()
+            assert engine.wait(20) == 0
+
+
+@test
 def readiness_is_notified(_):
     with tempfile.TemporaryDirectory() as t:
         os.chmod(t, 0o777)
