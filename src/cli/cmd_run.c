@@ -488,7 +488,9 @@ static int run_main(int argc, char **argv)
 		return cli_no_sandbox(&err);
 	log_setup("garret", LOG_WARN, false);
 	(void)signal(SIGPIPE, SIG_IGN);
-	r.session = (struct private_session){ .opened = on_opened,
+	r.session = (struct private_session){ .lock_fd = -EBADF,
+					      .init_sock = -EBADF,
+					      .opened = on_opened,
 					      .lost = on_lost,
 					      .closed = on_closed,
 					      .ctx = &r,

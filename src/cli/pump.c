@@ -38,8 +38,9 @@ static void wait_for_input(struct pump *p)
 {
 	if (p->in_regular)
 		loop_later_add(p->loop, &p->later, on_later, p);
-	else if (p->in_io.fd < 0)
-		(void)loop_io_add(p->loop, &p->in_io, p->in, EPOLLIN, on_in, p, NULL);
+	else if (p->in_io.fd < 0 &&
+		 loop_io_add(p->loop, &p->in_io, p->in, EPOLLIN, on_in, p, NULL) < 0)
+		loop_later_add(p->loop, &p->later, on_later, p); /* or it would wait for ever */
 }
 
 static void wait_for_output(struct pump *p)

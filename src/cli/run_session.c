@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -108,20 +109,76 @@ static const struct engine_events engine_events = {
 	.died = on_engine_died,
 };
 
-static int make_state(struct private_session *s, struct garret_error *err)
+/* A new directory that others can see is in use: they don't remove what is locked. */
+static int make_locked(struct private_session *s, const char *runs, struct garret_error *err)
+{
+	for (int tries = 0; tries < 16; tries++) {
+		autoclose int fd = -EBADF;
+		struct stat st;
+
+		(void)snprintf(s->state_dir, sizeof(s->state_dir), "%s/XXXXXX", runs);
+		if (!mkdtemp(s->state_dir)) {
+			s->state_dir[0] = '\0';
+			return garret_fail_errno(err, "make a directory in %s", runs);
+		}
+		fd = open(s->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0 && fstat(fd, &st) == 0 &&
+		    st.st_nlink > 0) {
+			s->lock_fd = take_fd(&fd);
+			return 0;
+		}
+		if (fd < 0 && errno != ENOENT) {
+			(void)garret_fail_errno(err, "open %s", s->state_dir);
+			(void)rmdir(s->state_dir);
+			s->state_dir[0] = '\0';
+			return -(int)err->code;
+		}
+		/* Another run saw it before it was locked, and took it for a leftover. */
+	}
+	return garret_fail(err, GARRET_INTERNAL, "make a directory in %s", runs);
+}
+
+/* Does nobody hold this lock?  Missing counts as free. */
+static bool is_free(int dir, const char *name)
+{
+	autoclose int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? errno == ENOENT : flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+/*
+ * What a run left that was killed: nobody else would ever remove it, because each run has
+ * a directory of its own.  An engine that outlives its owner for a moment still holds its locks.
+ */
+static void sweep(const char *runs)
+{
+	autodir DIR *d = opendir(runs);
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		autoclose int fd = -EBADF;
+
+		if (e->d_name[0] == '.')
+			continue;
+		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_free(fd, "lock") &&
+		    is_free(fd, "makers"))
+			(void)remove_tree_at(dirfd(d), e->d_name);
+	}
+}
+
+static int make_runs(char runs[96], struct garret_error *err)
 {
 	const char *base = getenv("GARRET_RUN_DIR");
 
 	if (!base)
 		base = "/var/lib/garret";
+	if ((size_t)snprintf(runs, 96, "%s/run", base) >= 96)
+		return garret_fail(err, GARRET_INVALID, "GARRET_RUN_DIR: the path is too long");
 	if (mkdir(base, 0755) < 0 && errno != EEXIST)
 		return garret_fail_errno(err, "make %s", base);
-	(void)snprintf(s->state_dir, sizeof(s->state_dir), "%s/run", base);
-	if (mkdir(s->state_dir, 0700) < 0 && errno != EEXIST)
-		return garret_fail_errno(err, "make %s", s->state_dir);
-	(void)snprintf(s->state_dir, sizeof(s->state_dir), "%s/run/XXXXXX", base);
-	if (!mkdtemp(s->state_dir))
-		return garret_fail_errno(err, "make %s", s->state_dir);
+	if (mkdir(runs, 0700) < 0 && errno != EEXIST)
+		return garret_fail_errno(err, "make %s", runs);
 	return 0;
 }
 
@@ -130,17 +187,20 @@ int private_session_start(struct private_session *s, const struct engine_open *s
 {
 	autofree char *program = cli_sibling("garret-engine");
 	int pair[2] = { -EBADF, -EBADF }, engine_fd = -EBADF, rc;
+	char runs[96];
 
 	s->spec = *spec;
 	s->spec.flags = ENGINE_OPEN_CONNECTED | ENGINE_OPEN_EPHEMERAL;
 	s->volume_fds = volume_fds;
-	s->init_sock = -EBADF;
 	if (getrandom(s->spec.nonce, INIT_NONCE, 0) != INIT_NONCE)
 		return garret_fail_errno(err, "random bytes");
-	rc = make_state(s, err);
+	rc = make_runs(runs, err);
+	if (rc == 0)
+		rc = make_locked(s, runs, err);
 	if (rc < 0)
 		return rc;
 	rc = engine_start(program, s->state_dir, NULL, &engine_fd, &s->engine_pid, err);
+	sweep(runs); /* while the engine starts */
 	if (rc == 0)
 		rc = engine_client_new(s->loop, engine_fd, &engine_events, s, &s->engine, err);
 	if (rc == 0)
@@ -166,6 +226,7 @@ static void wait_for_engine(struct private_session *s)
 		(void)usleep(1000);
 	if (s->state_dir[0])
 		(void)remove_tree_at(AT_FDCWD, s->state_dir);
+	s->lock_fd = fd_close(s->lock_fd);
 	s->closed(s->ctx);
 }
 

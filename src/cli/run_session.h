@@ -18,6 +18,7 @@ struct private_session {
 	pid_t engine_pid;
 	uint64_t handle;
 	char state_dir[128];
+	int lock_fd; /* of state_dir: it is in use; -EBADF before the start */
 	/* The session is open (err NULL), or can't be had. */
 	void (*opened)(void *ctx, const struct garret_error *err);
 	/* It ended under us. */
@@ -27,7 +28,7 @@ struct private_session {
 	const struct init_events *events;
 	struct engine_open spec;
 	const int *volume_fds;
-	int init_sock; /* the engine's end, until OPEN was sent */
+	int init_sock; /* the engine's end, until OPEN was sent; -EBADF before the start */
 	bool greeted, is_open, closing, failed;
 	struct loop_later later;
 };

@@ -35,6 +35,8 @@ struct engine {
 	bool zygote_ready;
 	struct timespec host_stamps[NURSERY_STAMPS]; /* of what its template was made from */
 	struct garret_error zygote_err;              /* why there is none, when code is set */
+	struct loop_timer zygote_retry;
+	unsigned zygote_pause_ms; /* before the next try; longer each time */
 
 	/* slots.c */
 	struct list slots; /* of struct slot: those no session has taken */
@@ -48,6 +50,7 @@ struct engine {
 	/* reaper.c */
 	int reaper_sock;
 	struct loop_io reaper_io;
+	struct loop_timer reaper_retry;
 	int nets[64]; /* clean network namespaces */
 	unsigned n_nets;
 

@@ -15,11 +15,14 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/time.h"
 #include "engine/session.h"
 #include "engine/slots.h"
 #include "io/msg.h"
 
 #define ZYGOTE_FD 3
+#define RETRY_LEAST_MS 500
+#define RETRY_MOST_MS 30000
 
 /* In the fork: become a fresh copy of this program with one descriptor. */
 static void become_zygote(int sock)
@@ -88,21 +91,43 @@ static bool let_go(struct engine *e)
 	return was_ready;
 }
 
+static void on_retry(struct loop_timer *t);
+
+/*
+ * Those who wait are told, and so is who asks until there is one.  It is tried again: what
+ * was missing (memory, processes, descriptors, room below /proc) may be there in a while.
+ */
+static void unavailable(struct engine *e)
+{
+	e->zygote_pause_ms =
+		MAX((unsigned)RETRY_LEAST_MS, MIN(2 * e->zygote_pause_ms, (unsigned)RETRY_MOST_MS));
+	loop_timer_set(e->loop, &e->zygote_retry, now_ms() + e->zygote_pause_ms, on_retry, e);
+	session_slot_failed(e);
+}
+
+static void on_retry(struct loop_timer *t)
+{
+	struct engine *e = t->ctx;
+
+	if (!e->ending && e->zygote_sock < 0 && nursery_start(e, &e->zygote_err) < 0)
+		unavailable(e);
+}
+
 static void on_zygote_ended(struct engine *e)
 {
 	bool was_ready = let_go(e);
 
 	if (e->ending)
 		return;
-	/* One that dies at its start would do so again. */
-	if (!was_ready && e->zygote_err.code == GARRET_OK)
-		(void)garret_fail(&e->zygote_err, GARRET_INTERNAL, "the zygote died at its start");
 	if (was_ready) {
 		log_error("zygote_died", "restart=yes");
 		if (nursery_start(e, &e->zygote_err) == 0)
 			return;
+	} else if (e->zygote_err.code == GARRET_OK) {
+		/* One that dies at its start may do so again: not at once. */
+		(void)garret_fail(&e->zygote_err, GARRET_INTERNAL, "the zygote died at its start");
 	}
-	session_slot_failed(e);
+	unavailable(e);
 }
 
 /* What the template has copied, and what changes whenever packages do. */
@@ -132,7 +157,7 @@ void nursery_refresh(struct engine *e)
 	(void)let_go(e);
 	slots_drop(e);
 	if (nursery_start(e, &e->zygote_err) < 0)
-		session_slot_failed(e);
+		unavailable(e);
 }
 
 static void on_note(struct loop_io *io, uint32_t events)
@@ -157,20 +182,20 @@ static void on_note(struct loop_io *io, uint32_t events)
 		e->zygote_err = n.err;
 		log_error("runtime_unavailable", "runtime=host error=\"%s\"", n.err.msg);
 		session_slot_failed(e);
-		return;
+		return; /* its end comes next */
 	}
 	e->zygote_ready = true;
+	e->zygote_err.code = GARRET_OK;
+	e->zygote_pause_ms = 0;
 	slots_fill(e);
 }
 
-int nursery_start(struct engine *e, struct garret_error *err)
+static int start_zygote(struct engine *e, struct garret_error *err)
 {
 	autoclose int theirs = -EBADF;
 	int pair[2], rc;
 	pid_t pid;
 
-	e->zygote_io.fd = -EBADF;
-	stamp_host(e->host_stamps);
 	rc = msg_pair(pair, false, err);
 	if (rc < 0)
 		return rc;
@@ -189,8 +214,21 @@ int nursery_start(struct engine *e, struct garret_error *err)
 	return loop_io_add(e->loop, &e->zygote_io, e->zygote_sock, EPOLLIN, on_note, e, err);
 }
 
+int nursery_start(struct engine *e, struct garret_error *err)
+{
+	int rc;
+
+	e->zygote_io.fd = -EBADF;
+	stamp_host(e->host_stamps);
+	rc = start_zygote(e, err);
+	if (rc < 0)
+		(void)let_go(e); /* half a start ends by the end of its socket */
+	return rc;
+}
+
 void nursery_stop(struct engine *e)
 {
+	loop_timer_clear(&e->zygote_retry);
 	(void)let_go(e);
 }
 

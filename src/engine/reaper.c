@@ -22,6 +22,7 @@
 #define NETS_MAX 64
 #define LOOK_MS 200       /* between two looks at namespaces that weren't clean */
 #define NET_WAIT_MS 90000 /* a closed connection lingers for 60 s */
+#define RESTART_MS 1000   /* one that dies at its start would do so again at once */
 
 struct reaper {
 	int sock, proc_fd, trash[2];
@@ -120,6 +121,32 @@ static void reaper_main(struct reaper *r)
 	_exit(0);
 }
 
+static void on_restart(struct loop_timer *t);
+
+static void let_go(struct engine *e)
+{
+	loop_io_remove(&e->reaper_io);
+	e->reaper_sock = fd_close(e->reaper_sock);
+}
+
+static void restart_later(struct engine *e)
+{
+	let_go(e);
+	if (!e->ending)
+		loop_timer_set(e->loop, &e->reaper_retry, now_ms() + RESTART_MS, on_restart, e);
+}
+
+static void on_restart(struct loop_timer *t)
+{
+	struct engine *e = t->ctx;
+	struct garret_error err = { 0 };
+
+	if (e->ending || reaper_start(e, &err) == 0)
+		return;
+	log_warn("reaper_missing", "error=\"%s\"", err.msg);
+	restart_later(e);
+}
+
 static void on_clean_net(struct loop_io *io, uint32_t events)
 {
 	struct engine *e = io->ctx;
@@ -132,10 +159,12 @@ static void on_clean_net(struct loop_io *io, uint32_t events)
 	if (n < 0 && err.sys == EAGAIN)
 		return;
 	if (n <= 0) {
-		/* Nothing of a session depends on it; leftovers wait for the next start. */
-		log_error("reaper_died", "restart=no");
-		loop_io_remove(&e->reaper_io);
-		e->reaper_sock = fd_close(e->reaper_sock);
+		/*
+		 * Nothing of a session depends on it, but what is closed would stay on the disk
+		 * until the next start.  The namespaces that it looked at are gone: others are made.
+		 */
+		log_error("reaper_died", "restart=yes");
+		restart_later(e);
 		return;
 	}
 	fd = msg_fds_take(&fds);
@@ -145,7 +174,7 @@ static void on_clean_net(struct loop_io *io, uint32_t events)
 	fd_close(fd);
 }
 
-int reaper_start(struct engine *e, struct garret_error *err)
+static int start_reaper(struct engine *e, struct garret_error *err)
 {
 	struct reaper r = { .trash = { e->trash_fd, e->workspaces_trash_fd } };
 	autoclose int theirs = -EBADF;
@@ -162,7 +191,7 @@ int reaper_start(struct engine *e, struct garret_error *err)
 	if (pid < 0)
 		return garret_fail_errno(err, "fork the reaper");
 	if (pid == 0) {
-		/* The lock and the loop's descriptors must not live on in here. */
+		/* The lock, strangers' and the loop's descriptors must not live on in here. */
 		const int keep[] = { theirs, e->trash_fd, e->workspaces_trash_fd };
 
 		engine_keep_fds(keep, ARRAY_SIZE(keep));
@@ -170,6 +199,15 @@ int reaper_start(struct engine *e, struct garret_error *err)
 		reaper_main(&r);
 	}
 	return loop_io_add(e->loop, &e->reaper_io, e->reaper_sock, EPOLLIN, on_clean_net, e, err);
+}
+
+int reaper_start(struct engine *e, struct garret_error *err)
+{
+	int rc = start_reaper(e, err);
+
+	if (rc < 0)
+		let_go(e);
+	return rc;
 }
 
 void reaper_poke(struct engine *e)
@@ -197,8 +235,8 @@ int reaper_take_net(struct engine *e)
 
 void reaper_stop(struct engine *e)
 {
-	loop_io_remove(&e->reaper_io);
-	e->reaper_sock = fd_close(e->reaper_sock);
+	loop_timer_clear(&e->reaper_retry);
+	let_go(e);
 	while (e->n_nets)
 		fd_close(e->nets[--e->n_nets]);
 }
