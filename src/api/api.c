@@ -1,5 +1,6 @@
 #include "api/api.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "api/route.h"
@@ -15,6 +16,8 @@ int api_new(struct api **ret, struct loop *l, struct service *s, struct garret_e
 	struct httpd_settings set = { .handle = route_handle, .ctx = a };
 	int rc;
 
+	/* Large bodies go back to the kernel; by default one makes the allocator keep the next ones. */
+	(void)mallopt(M_MMAP_THRESHOLD, 256 * 1024);
 	set.max_connections = (unsigned)MAX(conf->max_connections, 1);
 	set.max_per_address = (unsigned)MAX(conf->max_connections_per_address, 0);
 	a->loop = l;

@@ -19,6 +19,8 @@ void events_list(struct call *c);
 /* runs.c */
 void runs_run(struct call *c);
 void runs_stop(struct call *c);
+/* True when the kernel would refuse to start it; answered then. */
+bool runs_too_long(struct call *c, const char *const *argv, const char *const *env);
 /* stream.c */
 void stream_start(struct call *c);
 /* files.c */

@@ -264,6 +264,11 @@ static bool read_body_values(struct call *c, struct json_errors *e)
 	} else if (problem.kind == JSON_NOT_UTF8) {
 		call_refuse(c, 400, "There was an error parsing the body");
 		return false;
+	} else if (problem.kind == JSON_TOO_MUCH) {
+		call_refuse(c, 413,
+			    "The request body has more than 65536 values, or 1 MiB of "
+			    "them beside long strings");
+		return false;
 	} else {
 		/* Not JSON at all: as published, nothing else is looked at. */
 		if (problem.kind == JSON_SYNTAX) {

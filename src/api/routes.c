@@ -84,14 +84,14 @@ const struct route routes[] = {
 	  .handle = sessions_close, .summary = "End a session" },
 	{ "GET", "/sessions/{session_id}/events", ROUTE_SESSION, .query = events_query, SIZE(events_values),
 	  .handle = events_list, .summary = "What was done in a session", .answer = "EventList" },
-	/* Arguments of 1.9 MiB, every byte of them escaped as \u00XX, fit in 16 MiB. */
+	/* Arguments of 1.9 MiB, every byte of them escaped as \u00XX: more can never be valid. */
 	{ "POST", "/sessions/{session_id}/run", ROUTE_SESSION, .body = run_body, SIZE(run_values),
-	  .body_limit = 16u << 20, .handle = runs_run,
+	  .body_limit = 12u << 20, .handle = runs_run,
 	  .summary = "Run a program and wait for its end", .answer = "RunResult" },
 	{ "POST", "/sessions/{session_id}/runs/{run_id}/stop", ROUTE_SESSION, .params = stop_params,
 	  SIZE(stop_values), .handle = runs_stop, .summary = "Stop a run" },
 	{ "POST", "/v1/sessions/{session_id}/stream", ROUTE_SESSION, .body = stream_body, SIZE(stream_values),
-	  .body_limit = 16u << 20, .upgrades = true, .handle = stream_start,
+	  .body_limit = 12u << 20, .upgrades = true, .handle = stream_start,
 	  .summary = "Run a program with live streams: garretd(8) has the protocol" },
 	FILES("read", "Read a file"),
 	{ "POST", "/sessions/{session_id}/files/write", ROUTE_SESSION, .query = path_query,

@@ -162,10 +162,9 @@ static void leave(struct call *c)
 	call_unref(c);
 }
 
-/* True when the kernel would refuse to start it; answered then. */
-static bool too_long(struct call *c, const struct run_values *v)
+bool runs_too_long(struct call *c, const char *const *argv, const char *const *env)
 {
-	const char *const *lists[] = { v->argv, v->env };
+	const char *const *lists[] = { argv, env };
 	static const char *const names[] = { "argv", "env" };
 	size_t total = 0;
 
@@ -195,10 +194,10 @@ void runs_run(struct call *c)
 	const struct config *conf = service_config(c->service);
 	struct run_request rq = { .run_id = v->run_id, .keep = v->keep };
 
-	if (too_long(c, v))
-		return;
 	rq.argv = (const char *const *)v->argv;
 	rq.env = v->env ? (const char *const *)v->env : no_env;
+	if (runs_too_long(c, rq.argv, rq.env))
+		return;
 	/* "inf" is a number on this wire. */
 	rq.timeout_seconds = fmin(v->timeout_seconds, (double)conf->execute_timeout);
 	c->leave = leave;

@@ -403,6 +403,8 @@ void stream_start(struct call *c)
 		call_refuse(c, 422, "rows and columns are at most %d", UINT16_MAX);
 		return;
 	}
+	if (runs_too_long(c, rq.argv, rq.env))
+		return;
 	v = xnew(struct live);
 	v->call = c;
 	v->fd = v->io.fd = -EBADF;

@@ -95,6 +95,7 @@ struct httpd {
 	struct loop_later run_later, drain_later;
 	struct list listeners, conns, requests, lingers;
 	unsigned n_conns, n_running, n_lingers;
+	uint64_t trimmed_ms;
 	bool paused, draining;
 	const char *accepting; /* address of the connection that is being added */
 	void (*drained)(void *ctx);
@@ -105,6 +106,7 @@ struct httpd {
 void httpd_kick(struct httpd *h);
 /* Keep the socket after MHD closed it until the client has stopped sending. */
 void httpd_linger(struct httpd *h, int fd);
+void http_linger_end_all(struct httpd *h);
 void httpd_running_less(struct httpd *h);
 
 /* MHD's callbacks about a request (http_request.c). */

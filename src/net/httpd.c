@@ -10,10 +10,6 @@
  * The library only knows an idle time-out, which every byte restarts.  The
  * sweep, once a second while there are connections, holds clients to the limits
  * of httpd.h by shutting the socket down; the library then finds it closed.
- *
- * Lingering: a socket that is closed while the client still sends is reset, and
- * the reset overtakes the answer.  So after an answer that came before the body
- * a duplicate of the socket is kept and read into nothing, for a while.
  */
 #include "net/httpd.h"
 
@@ -21,8 +17,10 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -42,9 +40,8 @@
 #define RETRY_MS 100   /* how long to stop accepting when there is no room */
 #define SILENT_MS 2000 /* who said nothing for so long makes room when there is none */
 #define SWEEP_MS 1000
-#define LINGERS_MAX 64
-#define LINGER_MS 5000
-#define LINGER_BYTES_MAX (64u << 20)
+#define TRIM_MS 10000
+#define TRIM_BYTES (4u << 20)
 
 struct listener {
 	struct list link;
@@ -52,15 +49,6 @@ struct listener {
 	struct loop_io io;
 	int fd;
 	char *path; /* Unix */
-};
-
-struct farewell {
-	struct list link;
-	struct httpd *httpd;
-	struct loop_io io;
-	struct loop_timer timer;
-	int fd;
-	uint64_t bytes;
 };
 
 /* ---- running the library ---- */
@@ -329,15 +317,45 @@ static bool is_late(const struct httpd *h, const struct conn *c, uint64_t now)
 	return false;
 }
 
+/*
+ * A client that shut its side down in the middle of a request: the library
+ * would wait for the rest.  What did arrive was taken within the last round.
+ */
+static bool is_cut_off(const struct conn *c, uint64_t now)
+{
+	struct pollfd pf = { .fd = c->fd, .events = POLLRDHUP };
+
+	return (c->state == CONN_HEADERS || c->state == CONN_BODY) &&
+	       now - c->since_ms > SWEEP_MS / 2 && poll(&pf, 1, 0) == 1;
+}
+
+/* What requests needed goes back to the kernel: the allocator would keep it between what lives on. */
+static void trim_memory(struct httpd *h, uint64_t now)
+{
+	if (h->n_conns && now - h->trimmed_ms < TRIM_MS)
+		return;
+	h->trimmed_ms = now;
+	if (mallinfo2().fordblks > TRIM_BYTES)
+		(void)malloc_trim(0);
+}
+
 static void sweep(struct loop_timer *t)
 {
+	static const struct linger no_linger = { .l_onoff = 1, .l_linger = 0 };
 	struct httpd *h = t->ctx;
 	uint64_t now = now_ms();
 	struct conn *c;
 
-	list_foreach (c, &h->conns, link)
-		if (is_late(h, c, now))
-			(void)shutdown(c->fd, SHUT_RDWR);
+	list_foreach (c, &h->conns, link) {
+		if (!is_late(h, c, now) && !is_cut_off(c, now))
+			continue;
+		/* What it doesn't read goes with it: else the kernel would keep it for minutes. */
+		if (c->state == CONN_ANSWER)
+			(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &no_linger,
+					 sizeof(no_linger));
+		(void)shutdown(c->fd, SHUT_RDWR);
+	}
+	trim_memory(h, now);
 	if (h->n_conns)
 		loop_timer_set(h->loop, &h->sweep_timer, now + SWEEP_MS, sweep, h);
 }
@@ -368,62 +386,6 @@ static void on_connection(void *cls, struct MHD_Connection *mc, void **slot,
 	free(c);
 	h->n_conns--;
 	pause_accepting(h, false);
-}
-
-/* ---- lingering ---- */
-
-static void linger_end(struct farewell *g)
-{
-	int fd = g->fd;
-
-	loop_io_remove(&g->io);
-	loop_timer_clear(&g->timer);
-	fd_close(fd);
-	list_remove(&g->link);
-	g->httpd->n_lingers--;
-	free(g);
-}
-
-static void on_linger_timer(struct loop_timer *t)
-{
-	linger_end(t->ctx);
-}
-
-static void on_linger(struct loop_io *io, uint32_t events)
-{
-	static char sink[65536];
-	struct farewell *g = io->ctx;
-	ssize_t n = read(io->fd, sink, sizeof(sink));
-
-	(void)events;
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	g->bytes += n > 0 ? (uint64_t)n : 0;
-	if (n <= 0 || g->bytes > LINGER_BYTES_MAX)
-		linger_end(g);
-}
-
-void httpd_linger(struct httpd *h, int fd)
-{
-	struct farewell *g;
-	int copy;
-
-	if (h->n_lingers >= LINGERS_MAX)
-		return;
-	copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (copy < 0)
-		return;
-	g = xnew(struct farewell);
-	if (loop_io_add(h->loop, &g->io, copy, EPOLLIN, on_linger, g, NULL) < 0) {
-		fd_close(copy);
-		free(g);
-		return;
-	}
-	g->fd = copy;
-	g->httpd = h;
-	list_append(&h->lingers, &g->link);
-	h->n_lingers++;
-	loop_timer_set(h->loop, &g->timer, now_ms() + LINGER_MS, on_linger_timer, g);
 }
 
 /* ---- stopping ---- */
@@ -543,7 +505,6 @@ int httpd_new(struct httpd **ret, struct loop *l, const struct httpd_settings *s
 struct httpd *httpd_free(struct httpd *h)
 {
 	struct http_request *rq;
-	struct farewell *g;
 
 	if (!h)
 		return NULL;
@@ -554,8 +515,7 @@ struct httpd *httpd_free(struct httpd *h)
 	(void)MHD_run(h->mhd); /* the library wants no suspended connection when it stops */
 	loop_io_remove(&h->mhd_io);
 	MHD_stop_daemon(h->mhd);
-	list_foreach (g, &h->lingers, link)
-		linger_end(g);
+	http_linger_end_all(h);
 	loop_timer_clear(&h->mhd_timer);
 	loop_timer_clear(&h->sweep_timer);
 	loop_timer_clear(&h->drain_timer);

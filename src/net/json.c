@@ -17,6 +17,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/json_internal.h"
+
+#define SMALL 16384 /* bytes that the parser may have as they are */
 
 /* ---- writing ---- */
 
@@ -205,32 +208,61 @@ static bool blank(const char *s)
 	return s[strspn(s, " \t\r\n")] == '\0';
 }
 
-struct json_t *json_read(struct strbuf *body, struct json_problem *ret_problem)
+static void syntax_problem(struct json_problem *p, bool utf8, size_t offset, const char *text)
 {
-	struct json_problem p = { .kind = JSON_FINE };
+	p->kind = utf8 ? JSON_SYNTAX : JSON_NOT_UTF8;
+	p->offset = offset;
+	(void)snprintf(p->text, sizeof(p->text), "%s", text);
+}
+
+static struct json_t *read_small(const struct strbuf *body, struct json_problem *p)
+{
+	json_error_t err;
+	json_t *v = json_loadb(body->buf, body->len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &err);
+	size_t at = !v && err.position > 0 ? (size_t)err.position : 0;
+
+	if (!v)
+		syntax_problem(p, utf8_valid(body->buf, body->len),
+			       count_characters(body->buf, MIN(at, body->len)),
+			       blank(body->buf) ? "Expecting value" : err.text);
+	return v;
+}
+
+static struct json_t *read_large(struct strbuf *body, struct json_problem *p)
+{
+	struct json_condensed c = { .text = STRBUF_INIT };
 	json_error_t err;
 	json_t *v = NULL;
-	size_t at;
+
+	if (!json_condense(body, &c)) {
+		*p = c.problem;
+	} else if ((v = json_loadb(c.text.buf, c.text.len, JSON_DECODE_ANY | JSON_ALLOW_NUL,
+				   &err))) {
+		v = json_condensed_restore(&c, v);
+	} else {
+		syntax_problem(
+			p, utf8_valid(c.text.buf, c.text.len),
+			json_condensed_offset(&c, err.position > 0 ? (size_t)err.position : 0),
+			blank(c.text.buf) ? "Expecting value" : err.text);
+	}
+	json_condensed_release(&c);
+	return v;
+}
+
+struct json_t *json_read(struct strbuf *body, struct json_problem *ret_problem)
+{
+	struct json_problem p = { .kind = JSON_EMPTY };
+	json_t *v = NULL;
 
 	if (body->len >= 3 && !memcmp(body->buf, "\xEF\xBB\xBF", 3))
 		memcpy(body->buf, "   ", 3);
-	if (!body->len) {
-		p.kind = JSON_EMPTY;
-	} else {
+	if (body->len) {
 		replace_lone_surrogates(body->buf, body->buf + body->len);
-		v = json_loadb(body->buf, body->len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &err);
+		v = body->len <= SMALL ? read_small(body, &p) : read_large(body, &p);
 	}
-	if (!v && body->len) {
-		p.kind = utf8_valid(body->buf, body->len) ? JSON_SYNTAX : JSON_NOT_UTF8;
-		at = err.position > 0 ? (size_t)err.position : 0;
-		p.offset = count_characters(body->buf, MIN(at, body->len));
-		(void)snprintf(p.text, sizeof(p.text), "%s",
-			       blank(body->buf) ? "Expecting value" : err.text);
-	}
-	if (v)
-		return v;
-	*ret_problem = p;
-	return NULL;
+	if (!v)
+		*ret_problem = p;
+	return v;
 }
 
 void json_done(struct json_t *v)

@@ -6,7 +6,8 @@
  * twice (the last one counts), lone surrogate escapes (they become U+FFFD, as
  * a program would see them), a byte order mark.  NaN, Infinity, and numbers
  * that no int64 or double holds are syntax errors: the published service takes
- * them and then fails on them with 500.  Depth is bounded by the parser (2,048).
+ * them and then fails on them with 500.  Depth is bounded by the parser (2,048),
+ * values are by us (65,536), so that what a body costs is bounded by its size.
  */
 #ifndef NET_JSON_H
 #define NET_JSON_H
@@ -48,7 +49,13 @@ void json_text_end(struct json_text *t, struct strbuf *out);
 
 struct json_t;
 
-enum json_problem_kind { JSON_FINE, JSON_EMPTY, JSON_NOT_UTF8, JSON_SYNTAX };
+enum json_problem_kind {
+	JSON_FINE,
+	JSON_EMPTY,
+	JSON_NOT_UTF8,
+	JSON_SYNTAX,
+	JSON_TOO_MUCH, /* more values, or longer keys, than a request can use */
+};
 
 struct json_problem {
 	enum json_problem_kind kind;
