@@ -230,10 +230,12 @@ int sqlite_registry_open(struct loop *l, const char *path, struct registry **ret
 	fd_close(fd);
 	if (sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
 		    SQLITE_OK ||
-	    sqlite3_exec(
-		    r->db,
-		    "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=2000;",
-		    NULL, NULL, NULL) != SQLITE_OK)
+	    sqlite3_exec(r->db,
+			 /* One daemon a state directory (its lock says so): no locks and no shared
+		     * memory for each statement. */
+			 "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+			 "PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=2000;",
+			 NULL, NULL, NULL) != SQLITE_OK)
 		rc = fail_sql(r, "open", err);
 	else
 		rc = 0;
