@@ -1,8 +1,9 @@
 /*
  * The first process of a session, from its birth in new namespaces until it is
- * init.  Half of that is done ahead, before anybody wants it.  It mounts as real root in namespaces that belong to the host, and only
- * then enters the user namespace of the session: so the session owns none of
- * them, and nothing in it can mount, whatever it becomes.
+ * init.  Half of that is done ahead, before anybody wants it.  It mounts as real
+ * root in namespaces that belong to the host, and only then enters the user
+ * namespace of the session: so the session owns none of them, and nothing in it
+ * can mount, whatever it becomes.
  */
 #include <errno.h>
 #include <fcntl.h>
