@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include "base/auto.h"
 #include "base/mem.h"
@@ -72,7 +73,8 @@ static enum sent send_frame(struct conn *c, const void *frame, size_t n)
 
 	if (msg_send(c->fd, frame, n, NULL, 0, &err) == 0)
 		return SENT;
-	return err.sys == EAGAIN ? FULL : BROKEN;
+	/* Short of memory is no end: an answer that got lost is one that somebody waits for. */
+	return err.sys == EAGAIN || err.sys == ENOBUFS || err.sys == ENOMEM ? FULL : BROKEN;
 }
 
 static void begin(struct put *p, const struct sub *sub, uint16_t type)
@@ -230,7 +232,11 @@ static void pump(struct conn *c)
 		rc = send_answers(c);
 	c->full = rc == FULL;
 	if (rc == BROKEN) {
-		/* What the owner sent before it went is still read and obeyed. */
+		/*
+		 * What the owner sent before it went is still read and obeyed.  If it hasn't
+		 * gone, it learns that no answer comes.
+		 */
+		(void)shutdown(c->fd, SHUT_WR);
 		c->broken = true;
 		strbuf_release(&c->answers);
 		c->answers_sent = 0;

@@ -24,6 +24,7 @@
 #include "base/time.h"
 #include "init/session.h"
 
+#define AGAIN_MS 10
 #define TURN_BYTES (1024 * 1024)
 #define KEPT_MAX (8 * 1024 * 1024) /* of ended runs' output, before the oldest must go */
 #define FIRST_READ 4096
@@ -97,20 +98,34 @@ static void on_stream(struct loop_io *io, uint32_t events)
 	run_check(st->run);
 }
 
+static void on_again(struct loop_timer *t)
+{
+	struct stream *st = t->ctx;
+
+	output_watch(st);
+	output_turn(st);
+	run_check(st->run);
+}
+
 void output_watch(struct stream *st)
 {
 	struct run *r = st->run;
 
 	if (st->fd < 0 || st->io.fd >= 0)
 		return;
+	/*
+	 * No memory in the kernel, or too many watches: looked at now and then, until it can be
+	 * watched.  An end of file would be a command that succeeds without its output.
+	 */
 	if (loop_io_add(r->s->loop, &st->io, st->fd, EPOLLIN, on_stream, st, NULL) < 0)
-		st->fd = fd_close(st->fd); /* no memory in the kernel: an end of file, not a hang */
+		loop_timer_set(r->s->loop, &st->again, now_ms() + AGAIN_MS, on_again, st);
 }
 
 /* Not by an empty mask: a hang-up would be reported all the same, for ever. */
 static void unwatch(struct stream *st)
 {
 	loop_io_remove(&st->io);
+	loop_timer_clear(&st->again);
 }
 
 static void at_end(struct stream *st)

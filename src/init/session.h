@@ -64,6 +64,7 @@ struct session {
 struct stream {
 	struct run *run;
 	struct loop_io io;
+	struct loop_timer again; /* when it could not be watched */
 	struct list in_thirsty;
 	int fd;       /* -EBADF: there is none, or it is at its end */
 	uint8_t *buf; /* bytes base .. base + len of the stream are at buf + start */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/auto.h"
 #include "base/fd.h"
@@ -48,6 +49,17 @@ static void fail(struct chan *c, const struct garret_error *err)
 		c->on_end(c, err);
 }
 
+/*
+ * Not now, but later: the peer's buffer is full, or the kernel short of memory, or too many
+ * descriptors are under way.  A frame that was dropped for it would be an answer that
+ * somebody waits for without end.
+ */
+static bool for_later(const struct garret_error *err)
+{
+	return err->sys == EAGAIN || err->sys == ENOBUFS || err->sys == ENOMEM ||
+	       err->sys == ETOOMANYREFS;
+}
+
 /* False when the connection broke (and was ended). */
 static bool flush(struct chan *c)
 {
@@ -57,7 +69,7 @@ static bool flush(struct chan *c)
 		struct chan_frame *f = c->first;
 		int rc = msg_send(c->fd, f->data, f->n, f->fds.fd, f->fds.n, &err);
 
-		if (rc == -GARRET_EXHAUSTED && (err.sys == EAGAIN || err.sys == ENOBUFS))
+		if (rc < 0 && for_later(&err))
 			return true;
 		if (rc < 0) {
 			fail(c, &err);
@@ -149,9 +161,11 @@ void chan_send(struct chan *c, const void *frame, size_t n, const int *fds, unsi
 
 		if (rc == 0)
 			return;
-		/* A broken connection is told from the loop, when it is read. */
-		if (rc != -GARRET_EXHAUSTED || (err.sys != EAGAIN && err.sys != ENOBUFS))
+		/* A broken connection is told from the loop, when it is read: now, if not before. */
+		if (!for_later(&err)) {
+			(void)shutdown(c->fd, SHUT_RDWR);
 			return;
+		}
 	}
 	f = xcalloc(1, sizeof(*f) + n);
 	f->n = n;

@@ -277,8 +277,8 @@ static void on_call(struct process *p)
 		return;
 	number = (int)info.entry.nr;
 	p->inside = true;
-	/* The kernel has no reason to refuse that, and no program an answer to it. */
-	if (number == SYS_epoll_ctl && info.entry.args[1] == EPOLL_CTL_DEL)
+	/* Only an addition needs memory; no program has an answer to a refusal of the others. */
+	if (number == SYS_epoll_ctl && info.entry.args[1] != EPOLL_CTL_ADD)
 		return;
 	if (number < 0 || number >= NUMBERS || p->role == UNKNOWN || !is_target(p) ||
 	    (!all_calls && !wanted[number]))
