@@ -318,14 +318,15 @@ static bool is_late(const struct httpd *h, const struct conn *c, uint64_t now)
 }
 
 /*
- * A client that shut its side down in the middle of a request: the library
- * would wait for the rest.  What did arrive was taken within the last round.
+ * A client that shut its side down, in the middle of a request or after an
+ * answer: the library would wait for more.  What did arrive was taken within
+ * the last round.
  */
 static bool is_cut_off(const struct conn *c, uint64_t now)
 {
 	struct pollfd pf = { .fd = c->fd, .events = POLLRDHUP };
 
-	return (c->state == CONN_HEADERS || c->state == CONN_BODY) &&
+	return c->state != CONN_WORK && c->state != CONN_ANSWER &&
 	       now - c->since_ms > SWEEP_MS / 2 && poll(&pf, 1, 0) == 1;
 }
 
