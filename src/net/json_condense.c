@@ -90,21 +90,24 @@ static void note_place(struct condenser *c)
 
 /* ---- strings ---- */
 
-static unsigned hex4(const char *p)
+/* Four hexadecimal digits, or -1. */
+static int hex4(const char *p, const char *end)
 {
-	unsigned v = 0;
+	int v = 0;
 
-	for (int i = 0; i < 4; i++)
-		v = v * 16 + (unsigned)(p[i] <= '9' ? p[i] - '0' : (p[i] | 32) - 'a' + 10);
+	if (end - p < 4)
+		return -1;
+	for (int i = 0; i < 4; i++) {
+		int c = (unsigned char)p[i], letter = (c | 32) - 'a';
+
+		if (c - '0' >= 0 && c - '0' <= 9)
+			v = v << 4 | (c - '0');
+		else if (letter >= 0 && letter <= 5)
+			v = v << 4 | (letter + 10);
+		else
+			return -1;
+	}
 	return v;
-}
-
-static bool is_hex4(const char *p, const char *end)
-{
-	for (int i = 0; i < 4; i++)
-		if (p + i >= end || !strchr("0123456789abcdefABCDEF", p[i]) || !p[i])
-			return false;
-	return true;
 }
 
 static char *put_utf8(char *to, unsigned v)
@@ -132,24 +135,30 @@ static char *put_utf8(char *to, unsigned v)
 static bool decode_escape(const char **from, char **to, const char *end)
 {
 	static const char letters[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
-	const char *p = *from + 1, *known = p < end && *p ? strchr(letters, *p) : NULL;
-	unsigned v;
+	const char *p = *from + 1, *known;
+	int v, low;
 
-	if (known) {
-		*(*to)++ = bytes[known - letters];
-		*from = p + 1;
-		return true;
-	}
-	if (p >= end || *p != 'u' || !is_hex4(p + 1, end))
+	if (p >= end || !*p)
 		return false;
-	v = hex4(p + 1);
+	if (*p != 'u') {
+		known = strchr(letters, *p);
+		if (known)
+			*(*to)++ = bytes[known - letters];
+		*from = p + 1;
+		return known != NULL;
+	}
+	v = hex4(p + 1, end);
 	p += 5;
-	if (v >= 0xD800 && v < 0xDC00 && p + 6 <= end && p[0] == '\\' && p[1] == 'u' &&
-	    is_hex4(p + 2, end)) {
-		v = 0x10000 + ((v & 0x3FF) << 10) + (hex4(p + 2) & 0x3FF);
+	if (v >= 0xD800 && v < 0xDC00 && end - p >= 6 && p[0] == '\\' && p[1] == 'u') {
+		low = hex4(p + 2, end);
+		if (low < 0)
+			return false;
+		v = 0x10000 + ((v & 0x3FF) << 10) + (low & 0x3FF);
 		p += 6;
 	}
-	*to = put_utf8(*to, v);
+	if (v < 0)
+		return false;
+	*to = put_utf8(*to, (unsigned)v);
 	*from = p;
 	return true;
 }
