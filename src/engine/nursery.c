@@ -119,12 +119,13 @@ static void on_zygote_ended(struct engine *e)
 
 	if (e->ending)
 		return;
-	if (was_ready) {
+	/* One that dies at its start without a word was killed, or will be again: once at once. */
+	if (was_ready || (e->zygote_err.code == GARRET_OK && !e->zygote_pause_ms)) {
 		log_error("zygote_died", "restart=yes");
+		e->zygote_pause_ms = was_ready ? 0 : 1;
 		if (nursery_start(e, &e->zygote_err) == 0)
 			return;
 	} else if (e->zygote_err.code == GARRET_OK) {
-		/* One that dies at its start may do so again: not at once. */
 		(void)garret_fail(&e->zygote_err, GARRET_INTERNAL, "the zygote died at its start");
 	}
 	unavailable(e);

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/time.h"
 
+#define LOCK_MS 10000   /* of a garretd that was killed: its engine may be ending its sessions */
 #define MAKERS_MS 10000 /* much more than preparing takes on a loaded machine */
 
 /* mkdir -p with 0700 for what is made, root's all the way down from what was there. */
@@ -89,7 +90,7 @@ static int lock_file(struct engine *e, const char *name, uint64_t wait_ms, struc
  */
 static int take_locks(struct engine *e, struct garret_error *err)
 {
-	e->lock_fd = lock_file(e, "lock", 0, err);
+	e->lock_fd = lock_file(e, "lock", LOCK_MS, err);
 	if (e->lock_fd < 0)
 		return e->lock_fd;
 	e->makers_fd = lock_file(e, "makers", MAKERS_MS, err);

@@ -325,8 +325,15 @@ struct provider *native_free(struct provider *p)
 	if (!p)
 		return NULL;
 	p->engine = engine_client_free(p->engine);
-	while (!list_empty(&p->boxes))
-		box_free(list_entry(p->boxes.next, struct box, link));
+	while (!list_empty(&p->boxes)) {
+		struct box *b = list_entry(p->boxes.next, struct box, link);
+		struct box_run *r;
+
+		/* Of a command that ran when the engine was lost, the listener is gone before us. */
+		list_foreach (r, &b->runs, link)
+			r->end = NULL;
+		box_free(b);
+	}
 	loop_timer_clear(&p->refill);
 	while (p->n_ahead)
 		fd_close(p->ahead[--p->n_ahead].fd);

@@ -382,10 +382,11 @@ static pid_t begin(char **argv)
 		execvp(argv[0], argv);
 		_exit(127);
 	}
+	/* After a kill the rest is the next start's, so it has to live on without us. */
 	if (ptrace(PTRACE_SEIZE, pid, NULL,
 		   (void *)(long)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
-				  PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL)) <
-	    0)
+				  PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC |
+				  (action < 0 ? 0 : PTRACE_O_EXITKILL))) < 0)
 		return -1;
 	close(gate[0]);
 	close(gate[1]);
@@ -471,6 +472,7 @@ int main(int argc, char **argv)
 			if (pid == main_pid) {
 				main_status = status;
 				(void)alarm(LEFT_SECONDS);
+				late = action < 0;
 			}
 			continue;
 		}
