@@ -107,9 +107,16 @@ static bool parse_float(const char *s, double *ret)
 {
 	char *end;
 
+	if (s[strspn(s, "0123456789.eE+- \t\r\n\v\f")])
+		return false; /* strtod() reads hexadecimal and names as well */
 	errno = 0;
 	*ret = strtod(s, &end);
-	return end != s && !end[strspn(end, " \t\r\n\v\f")] && isfinite(*ret);
+	return !errno && end != s && !end[strspn(end, " \t\r\n\v\f")] && isfinite(*ret);
+}
+
+static bool cpus_fit(double cpus)
+{
+	return cpus >= 0.01 && cpus <= 4096;
 }
 
 static bool parse_flag(const char *s, bool *ret)
@@ -180,8 +187,8 @@ static int set_one(const struct setting *s, void *at, const char *text, struct g
 		return 0;
 	case CPUS_OPT:
 		*(double *)at = CONFIG_NULL;
-		if (text && (!parse_float(text, at) || *(double *)at < 0.01))
-			return bad(s, text, "a number of CPUs of at least 0.01", err);
+		if (text && (!parse_float(text, at) || !cpus_fit(*(double *)at)))
+			return bad(s, text, "a number of CPUs from 0.01 to 4096", err);
 		return 0;
 	case FLAG:
 		if (!parse_flag(text ? text : "", at))
@@ -259,9 +266,10 @@ static int set_runtime_field(struct runtime_entry *r, const char *field, const c
 		return set_string(field[3] == '_' ? &r->mem_limit : &r->memswap_limit, value);
 	}
 	if (!strcmp(field, "cpus"))
-		return parse_float(value, &r->cpus) && r->cpus >= 0.01
+		return parse_float(value, &r->cpus) && cpus_fit(r->cpus)
 			       ? 0
-			       : bad_runtime(r->alias, "cpus takes a number of at least 0.01", err);
+			       : bad_runtime(r->alias, "cpus takes a number from 0.01 to 4096",
+					     err);
 	if (!strcmp(field, "cpu_shares"))
 		return parse_int(value, &r->cpu_shares) && r->cpu_shares >= 2
 			       ? 0

@@ -73,8 +73,10 @@ static bool on_signal(struct request *q)
 	if (!get_done(q->g) || signo > 64 || group > 1)
 		return false;
 	/* Once it is reaped the number may be somebody else's. */
-	if (q->run->exited || !q->run->started)
+	if (q->run->exited)
 		conn_error(q->conn, q->number, GARRET_CONFLICT, 0, "the run isn't running");
+	else if (!q->run->started && signo)
+		q->run->early[group] |= 1ull << (signo - 1); /* the program isn't there yet */
 	else if (kill(group ? -q->run->pid : q->run->pid, (int)signo) < 0)
 		conn_error(q->conn, q->number, GARRET_INTERNAL, errno,
 			   "the signal could not be sent");

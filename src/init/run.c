@@ -145,6 +145,14 @@ void run_check(struct run *r)
 void run_started(struct run *r)
 {
 	r->started = true;
+	/* A Ctrl-C may be quicker than exec; before it the child runs our code, not the program. */
+	for (int n = 1; n <= 64 && (r->early[0] | r->early[1]); n++) {
+		if (r->early[0] & 1ull << (n - 1))
+			(void)kill(r->pid, n);
+		if (r->early[1] & 1ull << (n - 1))
+			(void)kill(-r->pid, n);
+	}
+	r->early[0] = r->early[1] = 0;
 	conn_notify(r);
 }
 

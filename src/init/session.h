@@ -108,6 +108,7 @@ struct run {
 	struct start *start;                     /* until the program was executed */
 	struct leaf *leaf;                       /* NULL: there are none here */
 	bool started, exited, ended;
+	uint64_t early[2]; /* signals (bit n - 1) that wait for the program: to it, to its group */
 
 	struct stream out[2];
 	struct input in;

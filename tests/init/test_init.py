@@ -398,6 +398,11 @@ def stops_and_signals_on_request(i):
     r = c.wait(rid)
     assert r.exit["code"] == 3 and r.out[1] == b"up\nusr\n" and r.exit["cause"] == NONE
     assert c.answer(c.signal(rid, 10))[0] == ERROR
+    for group in (0, 1):  # sent with the request: it must not be lost while the program starts
+        for _ in range(20):
+            rid = c.run(["sleep", "300"])
+            c.signal(rid, 2, group=group)
+            assert c.wait(rid, 5).exit["code"] == 130
 
 
 @both
