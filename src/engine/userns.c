@@ -2,9 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,11 +23,27 @@ static const char *const namespace_limits[] = {
 	"sys/user/max_cgroup_namespaces", "sys/user/max_time_namespaces",
 };
 
-/* The process that the namespace is born with.  Says one byte, waits to be let go. */
-static void first_process(int proc_fd, bool closed, int sock)
+/*
+ * The kernel counts what users have (inotify instances and watches, queued signals, message
+ * queues) in each user namespace, and in the one above for the user who made it.  Made by
+ * root, all sessions and root itself would share one count: one session could use it up.
+ */
+static bool enter_namespace(uid_t maker)
 {
+	/* The capabilities stay: where users may not make namespaces, this one may. */
+	return (!maker || (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP) == 0 &&
+			   syscall(SYS_setresuid, maker, maker, maker) == 0)) &&
+	       unshare(CLONE_NEWUSER) == 0;
+}
+
+/* The process that the namespace is born with.  Says one byte, waits to be let go. */
+static void first_process(int proc_fd, uid_t maker, int sock)
+{
+	bool closed = maker != 0;
 	char c = 0;
 
+	if (!enter_namespace(maker))
+		_exit(1);
 	for (size_t i = 0; closed && i < sizeof(namespace_limits) / sizeof(*namespace_limits); i++)
 		/* max_time_namespaces is younger than 5.15's users may expect: may be absent. */
 		if (write_file_at(proc_fd, namespace_limits[i], "0") < 0 && errno != ENOENT)
@@ -76,7 +94,7 @@ static int fill(int proc_fd, int pid, int sock, const struct id_line *uids, unsi
 }
 
 int userns_make(int proc_fd, const struct id_line *uids, unsigned n_uids,
-		const struct id_line *gids, unsigned n_gids, bool closed, struct garret_error *err)
+		const struct id_line *gids, unsigned n_gids, uid_t maker, struct garret_error *err)
 {
 	autoclose int ours = -EBADF, theirs = -EBADF;
 	int pair[2], rc;
@@ -86,12 +104,12 @@ int userns_make(int proc_fd, const struct id_line *uids, unsigned n_uids,
 		return garret_fail_errno(err, "make a socket pair");
 	ours = pair[0];
 	theirs = pair[1];
-	pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL);
+	pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
 	if (pid < 0)
 		return garret_fail_errno(err, "make a user namespace");
 	if (pid == 0) {
 		fd_close(ours);
-		first_process(proc_fd, closed, theirs);
+		first_process(proc_fd, maker, theirs);
 	}
 	fd_close(take_fd(&theirs));
 	rc = fill(proc_fd, pid, ours, uids, n_uids, gids, n_gids, err);
@@ -107,7 +125,8 @@ int userns_session(int proc_fd, uint32_t base, struct garret_error *err)
 		{ MAIN_ID, base + MAIN_ID, 1 },
 		{ INIT_ID, base + INIT_ID, 1 },
 	};
-	int fd = userns_make(proc_fd, lines, 2, lines, 2, true, err);
+	/* The first id of the slot: no process ever has it, inside or outside. */
+	int fd = userns_make(proc_fd, lines, 2, lines, 2, base, err);
 
 	return garret_wrap(fd, err, "the session's user namespace");
 }
@@ -130,6 +149,6 @@ int userns_idmap(int proc_fd, uint32_t base, uint32_t disk_id, uint32_t uid, uin
 
 	idmap_lines(uids, base, disk_id, uid);
 	idmap_lines(gids, base, disk_id, gid);
-	fd = userns_make(proc_fd, uids, 4, gids, 4, false, err);
+	fd = userns_make(proc_fd, uids, 4, gids, 4, 0, err);
 	return garret_wrap(fd, err, "an id map for %u:%u", uid, gid);
 }

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/error.h"
 
@@ -13,10 +14,11 @@ struct id_line {
 
 /*
  * Make one with these maps; its descriptor.  Takes about 0.3 ms (a process is
- * born and ends).  closed: nothing in it may ever make a namespace of any kind.
+ * born and ends).  maker: the user whom the kernel charges with what is used inside, and
+ * nothing in it may ever make a namespace of any kind; 0: root's, for an idmap.
  */
 int userns_make(int proc_fd, const struct id_line *uids, unsigned n_uids,
-		const struct id_line *gids, unsigned n_gids, bool closed, struct garret_error *err);
+		const struct id_line *gids, unsigned n_gids, uid_t maker, struct garret_error *err);
 
 /* The session's: only the main user and init exist in it. */
 int userns_session(int proc_fd, uint32_t base, struct garret_error *err);
