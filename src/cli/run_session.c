@@ -17,6 +17,8 @@
 #include "base/time.h"
 #include "cli/cli.h"
 
+#define PREFIX "run-" /* sweep() removes nothing else */
+
 static void fail(struct private_session *s, const struct garret_error *err)
 {
 	if (s->failed || s->closing)
@@ -116,7 +118,7 @@ static int make_locked(struct private_session *s, const char *runs, struct garre
 		autoclose int fd = -EBADF;
 		struct stat st;
 
-		(void)snprintf(s->state_dir, sizeof(s->state_dir), "%s/XXXXXX", runs);
+		(void)snprintf(s->state_dir, sizeof(s->state_dir), "%s/" PREFIX "XXXXXX", runs);
 		if (!mkdtemp(s->state_dir)) {
 			s->state_dir[0] = '\0';
 			return garret_fail_errno(err, "make a directory in %s", runs);
@@ -158,7 +160,7 @@ static void sweep(const char *runs)
 	while (d && (e = readdir(d))) {
 		autoclose int fd = -EBADF;
 
-		if (e->d_name[0] == '.')
+		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
 			continue;
 		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_free(fd, "lock") &&
@@ -170,6 +172,7 @@ static void sweep(const char *runs)
 static int make_runs(char runs[96], struct garret_error *err)
 {
 	const char *base = getenv("GARRET_RUN_DIR");
+	struct stat st;
 
 	if (!base)
 		base = "/var/lib/garret";
@@ -179,6 +182,12 @@ static int make_runs(char runs[96], struct garret_error *err)
 		return garret_fail_errno(err, "make %s", base);
 	if (mkdir(runs, 0700) < 0 && errno != EEXIST)
 		return garret_fail_errno(err, "make %s", runs);
+	/* What is in it is removed by us, as root: nobody else may say what that is. */
+	if (lstat(runs, &st) < 0 || !S_ISDIR(st.st_mode) || st.st_uid != geteuid() ||
+	    st.st_mode & 022)
+		return garret_fail(err, GARRET_DENIED,
+				   "%s must be a directory of ours that nobody else can write",
+				   runs);
 	return 0;
 }
 
