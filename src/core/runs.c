@@ -37,6 +37,9 @@
 #define KEEP_ALL_HEADS (8u * 1024 * 1024) /* of all sessions, in memory */
 #define KEEP_RUNS 1000
 
+#define QUEUE_BYTES (64u * 1024 * 1024) /* of one session's commands that have not begun */
+#define QUEUED_COST 2048                /* of one of them, beside its strings */
+
 enum run_state { RUN_QUEUED, RUN_LIVE, RUN_FINISHED };
 
 struct run {
@@ -53,6 +56,7 @@ struct run {
 	struct loop_later later; /* finished: somebody asked again */
 	uint64_t deadline_ms, asked_us, finished_ms;
 	char **argv, **env;  /* while queued */
+	size_t waiting_bytes; /* what they count for in the session's */
 	struct strbuf shown; /* argv quoted, for the log */
 	struct run_record *record;
 	struct refusal no;
@@ -88,6 +92,14 @@ static void free_list_of_strings(char **list)
 	for (char **p = list; p && *p; p++)
 		free(*p);
 	free(list);
+}
+
+static void free_strings(struct run *r)
+{
+	free_list_of_strings(take_ptr(&r->argv));
+	free_list_of_strings(take_ptr(&r->env));
+	r->session->waiting_bytes -= r->waiting_bytes;
+	r->waiting_bytes = 0;
 }
 
 static void tell_waits(struct run *r)
@@ -128,8 +140,7 @@ static void run_drop(struct run *r)
 		s->service->head_bytes -= heads;
 		run_record_unref(r->record);
 	}
-	free_list_of_strings(r->argv);
-	free_list_of_strings(r->env);
+	free_strings(r);
 	strbuf_release(&r->shown);
 	free(r);
 }
@@ -193,6 +204,7 @@ static void finish(struct run *r, struct box_run_end *end)
 
 	loop_timer_clear(&r->timer);
 	list_remove(&r->queued_link);
+	free_strings(r);
 	r->state = RUN_FINISHED;
 	r->box_run = NULL;
 	session_touch(s);
@@ -240,6 +252,32 @@ static void on_queue_deadline(struct loop_timer *t)
 	end_unstarted(t->ctx, true);
 }
 
+static void on_unattended(struct loop_timer *t)
+{
+	struct run *r = t->ctx;
+
+	log_info("run_unattended", "session=%s run=%s", r->session->id, r->id);
+	r->stop_asked = true;
+	if (r->state == RUN_LIVE)
+		r->session->service->ops->stop(r->box_run, STOP_GRACE_MS);
+	else
+		end_unstarted(r, now_ms() >= r->deadline_ms);
+}
+
+/* Does anybody wait for it?  Else it has a while to be asked for again. */
+static void watch_attendance(struct run *r)
+{
+	uint64_t at = now_ms() + ATTEND_MS;
+
+	if (!list_empty(&r->waits) || r->keep || r->stop_asked)
+		return;
+	if (r->state == RUN_LIVE)
+		loop_timer_set(r->session->service->loop, &r->timer, at, on_unattended, r);
+	else if (!list_empty(&r->queued_link))
+		loop_timer_set(r->session->service->loop, &r->timer, MIN(at, r->deadline_ms),
+			       on_unattended, r);
+}
+
 static void start_run(struct run *r)
 {
 	struct service *svc = r->session->service;
@@ -260,8 +298,7 @@ static void start_run(struct run *r)
 	spec.id = id;
 	spec.timeout_ms = (uint32_t)MIN(r->deadline_ms - now, (uint64_t)UINT32_MAX);
 	r->box_run = svc->ops->run(r->session->box, &spec, on_run_end, r, &err);
-	free_list_of_strings(take_ptr(&r->argv));
-	free_list_of_strings(take_ptr(&r->env));
+	free_strings(r);
 	if (!r->box_run) {
 		end_unstarted(r, false);
 		return;
@@ -270,6 +307,8 @@ static void start_run(struct run *r)
 	svc->running++;
 	if (r->stop_asked)
 		svc->ops->stop(r->box_run, STOP_GRACE_MS);
+	else
+		watch_attendance(r);
 }
 
 static void start_queued(struct service *svc)
@@ -290,6 +329,17 @@ static char **copy_strings(const char *const *list)
 	for (size_t i = 0; i < n; i++)
 		out[i] = xstrdup(list[i]);
 	return out;
+}
+
+static size_t bytes_of(const struct run_request *req)
+{
+	const char *const *lists[] = { req->argv, req->env };
+	size_t n = QUEUED_COST;
+
+	for (int i = 0; i < 2; i++)
+		for (const char *const *p = lists[i]; p && *p; p++)
+			n += strlen(*p) + 1 + sizeof(*p) + 2 * sizeof(size_t);
+	return n;
 }
 
 static void digest_request(const struct run_request *req, double timeout, uint8_t out[32])
@@ -339,6 +389,8 @@ static struct run *new_run(struct session *s, const struct run_request *req,
 	r->deadline_ms = now_ms() + (uint64_t)MAX(1.0, ceil(timeout * 1000));
 	r->argv = copy_strings(req->argv);
 	r->env = copy_strings(req->env);
+	r->waiting_bytes = bytes_of(req);
+	s->waiting_bytes += r->waiting_bytes;
 	strbuf_init(&r->shown);
 	for (char **p = r->argv; *p && r->shown.len < 1024; p++) {
 		if (p != r->argv)
@@ -364,6 +416,7 @@ static void begin_later(struct loop_later *l)
 	}
 	list_append(&svc->queued, &r->queued_link);
 	loop_timer_set(svc->loop, &r->timer, r->deadline_ms, on_queue_deadline, r);
+	watch_attendance(r);
 }
 
 static void tell_again(struct loop_later *l)
@@ -402,6 +455,9 @@ struct run_wait *service_run(struct service *svc, const char *session_id,
 		refuse(&w->no, 413, NULL, "%s", err.msg);
 	else if (r && memcmp(r->digest, digest, sizeof(digest)) != 0)
 		refuse(&w->no, 409, NULL, "Run %s is another command", r->id);
+	else if (!r && s->waiting_bytes + bytes_of(req) > QUEUE_BYTES)
+		refuse(&w->no, 429, NULL, "Too many commands of session %s wait to be started",
+		       s->id);
 	if (w->no.status) {
 		loop_later_add(svc->loop, &w->later, only_answer, w);
 		return w;
@@ -416,6 +472,8 @@ struct run_wait *service_run(struct service *svc, const char *session_id,
 		loop_later_add(svc->loop, &r->later, tell_again, r);
 	} else if (r->state == RUN_LIVE) {
 		loop_timer_clear(&r->timer); /* attended again */
+	} else if (!list_empty(&r->queued_link)) {
+		loop_timer_set(svc->loop, &r->timer, r->deadline_ms, on_queue_deadline, r);
 	}
 	w->run = r;
 	list_append(&r->waits, &w->link);
@@ -423,15 +481,6 @@ struct run_wait *service_run(struct service *svc, const char *session_id,
 }
 
 /* ---- leaving and stopping ---- */
-
-static void on_unattended(struct loop_timer *t)
-{
-	struct run *r = t->ctx;
-
-	log_info("run_unattended", "session=%s run=%s", r->session->id, r->id);
-	r->stop_asked = true;
-	r->session->service->ops->stop(r->box_run, STOP_GRACE_MS);
-}
 
 void service_run_leave(struct run_wait *w)
 {
@@ -441,9 +490,7 @@ void service_run_leave(struct run_wait *w)
 	if (r) {
 		list_remove(&w->link);
 		r->session->in_flight--;
-		if (r->state == RUN_LIVE && list_empty(&r->waits) && !r->keep && !r->stop_asked)
-			loop_timer_set(w->service->loop, &r->timer, now_ms() + ATTEND_MS,
-				       on_unattended, r);
+		watch_attendance(r);
 	}
 	free(w);
 }
