@@ -260,6 +260,9 @@ static void engine_stop(struct engine *e)
 	/* No session is left; what remains are our own, and each of them is ending. */
 	for (uint64_t end = now_ms() + LAST_MS; waitpid(-1, NULL, WNOHANG) >= 0 && now_ms() < end;)
 		(void)nanosleep(&(struct timespec){ .tv_nsec = 1000 * 1000 }, NULL);
+	/* Of a slot that was given up: what hindered its removal may have passed. */
+	if (e->loop && cgroups_sweep(&e->cg, now_ms() + SWEEP_MS))
+		log_warn("cgroups_left", "parent=%s", e->conf.cgroup_parent);
 	cgroups_done(&e->cg);
 	for (int i = 0; i < FILTERS; i++)
 		filter_release(&e->filters[i]);

@@ -156,7 +156,7 @@ static void on_clean_net(struct loop_io *io, uint32_t events)
 	ssize_t n = msg_recv(e->reaper_sock, &c, 1, &fds, &err);
 	int fd;
 
-	if (n < 0 && err.sys == EAGAIN)
+	if (n < 0 && (err.sys == EAGAIN || fds.lost))
 		return;
 	if (n <= 0) {
 		/*

@@ -286,6 +286,12 @@ static void on_peer(struct loop_io *io, uint32_t events)
 
 	if (n < 0 && err.sys == EAGAIN)
 		return;
+	/* Our own lack of descriptors ends this request, not the peer and all its sessions. */
+	if (n < 0 && fds.lost) {
+		if (engine_parse(&g, buf, fds.lost, &h))
+			serve_error(p, h.request, &err);
+		return;
+	}
 	if (n <= 0) {
 		peer_drop(p, n == 0 ? "closed" : err.msg);
 		return;

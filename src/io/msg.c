@@ -95,7 +95,7 @@ ssize_t msg_recv(int sock, void *buf, size_t cap, struct msg_fds *fds, struct ga
 	ssize_t r;
 
 	if (fds)
-		fds->n = 0;
+		*fds = (struct msg_fds){ .n = 0 };
 	do
 		r = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
 	while (r < 0 && errno == EINTR);
@@ -104,6 +104,14 @@ ssize_t msg_recv(int sock, void *buf, size_t cap, struct msg_fds *fds, struct ga
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
 			fit = collect(c, fds) && fit;
+	/* Fewer than were sent, though more would fit: not the sender's fault, the table is full. */
+	if (fit && fds && (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == MSG_CTRUNC &&
+	    fds->n < MSG_FDS_MAX && r > 0) {
+		msg_fds_close(fds);
+		fds->lost = (size_t)r;
+		errno = EMFILE;
+		return garret_fail_errno(err, "receive descriptors");
+	}
 	if (!fit || m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		if (fds)
 			msg_fds_close(fds);

@@ -13,6 +13,7 @@
 struct msg_fds {
 	int fd[MSG_FDS_MAX];
 	unsigned n;
+	size_t lost; /* on failure: bytes of a message whose descriptors we had no room for */
 };
 
 void msg_fds_close(struct msg_fds *fds); /* closes what is left, n = 0 */
@@ -29,7 +30,8 @@ int msg_send(int sock, const void *data, size_t n, const int *fds, unsigned n_fd
 /*
  * One message into buf.  Its length; 0 at end of file; -GARRET_EXHAUSTED with
  * err->sys EAGAIN when there is none (non-blocking); -GARRET_PROTOCOL when it
- * was longer than cap or brought more descriptors than fds holds (all closed).
+ * was longer than cap or brought more descriptors than fds holds (all closed);
+ * -GARRET_EXHAUSTED with fds->lost when this process has no room for them.
  * fds NULL: a message that brings one is a protocol error.
  * Descriptors arrive close-on-exec and belong to the caller.
  */

@@ -31,6 +31,7 @@ static void on_ready(void *ctx)
 
 static void drop_init(struct box *b)
 {
+	loop_timer_clear(&b->spool_retry);
 	b->init = init_client_free(b->init);
 	runs_end_all(b);
 }

@@ -36,6 +36,7 @@ struct box {
 	struct init_client *init;
 	struct list runs;
 	uint32_t next_spool, spools_ahead;
+	struct loop_timer spool_retry;
 	bool asked; /* the engine's answer to OPEN is due */
 	bool greeted, dead, closing;
 

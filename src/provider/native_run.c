@@ -14,9 +14,11 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
+#include "base/time.h"
 #include "provider/native_impl.h"
 
 #define SPOOL_AHEAD 2 /* pairs that init holds unused */
+#define SPOOL_RETRY_MS 100
 
 static struct box_run *find_run(struct box *b, const uint8_t *id)
 {
@@ -54,6 +56,25 @@ static void spool_name(const struct box *b, uint32_t index, int stream, char out
 	(void)snprintf(out, 96, "%s/%u.%s", b->runs_name, index, stream ? "err" : "out");
 }
 
+static void give_spools(struct box *b);
+
+static void on_spool_retry(struct loop_timer *t)
+{
+	give_spools(t->ctx);
+}
+
+/*
+ * Half a pair is no use, and its name would be in the way of the next try for ever.  That
+ * comes by itself: a command with much output is waiting for it, perhaps alone.
+ */
+static void spools_failed(struct box *b, char name[2][96], const bool made[2])
+{
+	for (int s = 0; s < 2; s++)
+		if (made[s])
+			(void)unlinkat(b->p->runs_fd, name[s], 0);
+	loop_timer_set(b->p->loop, &b->spool_retry, now_ms() + SPOOL_RETRY_MS, on_spool_retry, b);
+}
+
 /* Keep init supplied; a failure only delays a command with much output. */
 static void give_spools(struct box *b)
 {
@@ -72,8 +93,10 @@ static void give_spools(struct box *b)
 			init_client_spool(b->init, b->next_spool, fd[0], fd[1]);
 		fd_close(fd[0]);
 		fd_close(fd[1]);
-		if (fd[0] < 0 || fd[1] < 0)
+		if (fd[0] < 0 || fd[1] < 0) {
+			spools_failed(b, name, (const bool[]){ fd[0] >= 0, fd[1] >= 0 });
 			return;
+		}
 		b->next_spool++;
 		b->spools_ahead++;
 	}
@@ -105,8 +128,8 @@ static bool spool_holds(const struct box *b, const char *name, uint64_t bytes)
 {
 	struct stat st;
 
-	return fstatat(b->p->runs_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	       S_ISREG(st.st_mode) && (uint64_t)st.st_size >= bytes;
+	return fstatat(b->p->runs_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+	       (uint64_t)st.st_size >= bytes;
 }
 
 void run_on_exited(void *ctx, const uint8_t *run, const struct init_exit *e)

@@ -249,7 +249,9 @@ class Ground:
                 f.write("#!/bin/sh\nexec " + " ".join(self.injected(fault, os.path.join(base, "report"),
                                                                     [os.path.join(self.build, "garretd")])) + "\n")
             os.chmod(os.path.join(build, "garretd"), 0o755)
-        return Daemon(build=build, state=os.path.join(base, "state"), **env)
+        d = Daemon(build=build, state=self.dir, **env)
+        d.state = os.path.join(base, "state")
+        return d
 
     def daemon_start(self, d: Daemon) -> Daemon:
         try:
@@ -309,8 +311,6 @@ def own_view() -> None:
     os.environ.pop("GARRET_FAULT_VIEW")
 
 
-def seeded(text: str | None) -> random.Random:
-    seed = int(text) if text else int.from_bytes(os.urandom(4), "little")
-    print(f"seed {seed} (run again with --seed {seed})", flush=True)
-    return random.Random(seed)
+def seeded(text: str) -> random.Random:
+    return random.Random(int(text))
 
