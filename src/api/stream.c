@@ -29,12 +29,14 @@
 #include "api/wire.h"
 #include "base/auto.h"
 #include "base/mem.h"
+#include "base/time.h"
 
 #define PROTOCOL "garret-stream/1"
 #define HEADER 5
 #define FRAME_MAX 65536u
 #define WINDOW (256u << 10)
 #define READ_PIECE 16384
+#define BUSY_MS 10 /* between two looks at a session that takes no more */
 #define INPUT_PIECE 32768u /* what a session takes in one message */
 
 enum to_us { IN_STDIN, IN_SIZE, IN_SIGNAL };
@@ -51,6 +53,7 @@ struct live {
 	struct stream *stream; /* NULL: the command has ended */
 	int fd;                /* -EBADF until 101 was sent */
 	struct loop_io io;
+	struct loop_timer again; /* the session was busy */
 	bool blocked; /* the socket takes no more */
 	bool broken;  /* over before it began */
 
@@ -201,6 +204,7 @@ static void leave(struct call *c)
 	if (!v)
 		return;
 	loop_io_remove(&v->io);
+	loop_timer_clear(&v->again);
 	if (v->stream)
 		stream_leave(v->stream);
 	strbuf_release(&v->in);
@@ -229,14 +233,18 @@ static void finish(struct live *v)
 
 static bool wants_input(const struct live *v)
 {
-	return v->stream && v->fed - v->taken <= WINDOW;
+	return v->stream && v->fed - v->taken <= WINDOW && !stream_busy(v->stream);
 }
+
+static void on_again(struct loop_timer *t);
 
 /* Write, and watch what is to be watched; v is freed when that was the end. */
 static void go_on(struct live *v)
 {
 	if (v->fd < 0)
 		return;
+	if (v->stream && !v->again.index && stream_busy(v->stream))
+		loop_timer_set(v->call->api->loop, &v->again, now_ms() + BUSY_MS, on_again, v);
 	if (!write_out(v) || (v->end_sent && !v->blocked)) {
 		finish(v);
 		return;
@@ -287,7 +295,7 @@ static bool take_frames(struct live *v)
 {
 	size_t at = 0;
 
-	while (v->stream && v->in.len - at >= HEADER) {
+	while (v->stream && v->in.len - at >= HEADER && !stream_busy(v->stream)) {
 		const uint8_t *p = (const uint8_t *)v->in.buf + at;
 		size_t n = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
 
@@ -301,6 +309,17 @@ static bool take_frames(struct live *v)
 	}
 	strbuf_remove_front(&v->in, at);
 	return true;
+}
+
+/* What came before the session was busy may be whole frames already. */
+static void on_again(struct loop_timer *t)
+{
+	struct live *v = t->ctx;
+
+	if (take_frames(v))
+		go_on(v);
+	else
+		finish(v);
 }
 
 static void on_socket(struct loop_io *io, uint32_t events)

@@ -104,6 +104,11 @@ struct provider_ops {
 	void (*ack)(struct box_run *run, int stream, uint64_t offset);
 	void (*winch)(struct box_run *run, uint16_t rows, uint16_t columns);
 	void (*signal)(struct box_run *run, int signo);
+	/*
+	 * Is more on the way to it than it takes?  Sizes and signals aren't acknowledged: who
+	 * has many of them must wait, or they would pile up here without a bound.
+	 */
+	bool (*busy)(const struct box_run *run);
 	/* Nobody listens any more: no event is delivered, the run is stopped. */
 	void (*leave)(struct box_run *run);
 

@@ -169,6 +169,8 @@ void stream_input(struct stream *st, const void *data, size_t n); /* n 0: end of
 void stream_ack(struct stream *st, int stream, uint64_t offset);
 void stream_winch(struct stream *st, uint16_t rows, uint16_t columns);
 void stream_signal(struct stream *st, int signo); /* to the process group */
+/* More waits for the session than it takes: input, sizes and signals have to wait as well. */
+bool stream_busy(const struct stream *st);
 /* The client went away: the command is stopped, no event comes, st is freed. */
 void stream_leave(struct stream *st);
 

@@ -125,6 +125,11 @@ void stream_signal(struct stream *st, int signo)
 	st->session->service->ops->signal(st->run, signo);
 }
 
+bool stream_busy(const struct stream *st)
+{
+	return st->session->service->ops->busy(st->run);
+}
+
 void stream_leave(struct stream *st)
 {
 	st->session->service->ops->leave(st->run);

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 
+#define BUSY_BYTES (64 * 1024) /* that init has not taken yet */
 #define INLINE_MAX (48 * 1024) /* strings above this travel in a memfd */
 
 struct init_client {
@@ -343,6 +344,11 @@ static void finish(struct init_client *c, struct put *p)
 
 	if (n)
 		chan_send(&c->chan, p->buf, n, NULL, 0);
+}
+
+bool init_client_busy(const struct init_client *c)
+{
+	return c->chan.queued_bytes > BUSY_BYTES;
 }
 
 uint64_t init_client_stop(struct init_client *c, const uint8_t *run, uint32_t grace_ms)

@@ -238,6 +238,7 @@ const struct provider_ops native_ops = {
 	.ack = native_ack,
 	.winch = native_winch,
 	.signal = native_signal,
+	.busy = native_busy,
 	.leave = native_leave,
 	.spool_open = native_spool_open,
 	.spool_remove = native_spool_remove,

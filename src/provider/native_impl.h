@@ -81,6 +81,7 @@ void native_input(struct box_run *r, const void *data, size_t n);
 void native_ack(struct box_run *r, int stream, uint64_t offset);
 void native_winch(struct box_run *r, uint16_t rows, uint16_t columns);
 void native_signal(struct box_run *r, int signo);
+bool native_busy(const struct box_run *r);
 void native_leave(struct box_run *r);
 void native_stop(struct box_run *r, uint32_t grace_ms);
 int native_spool_open(struct provider *p, const char *name);

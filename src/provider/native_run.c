@@ -259,6 +259,11 @@ void native_signal(struct box_run *r, int signo)
 	init_client_signal(r->box->init, r->id, signo, true);
 }
 
+bool native_busy(const struct box_run *r)
+{
+	return r->box->init && init_client_busy(r->box->init);
+}
+
 void native_leave(struct box_run *r)
 {
 	r->end = NULL;
