@@ -32,7 +32,8 @@ static const char *const masked[] = {
 	"/proc/keys", "/proc/kmsg",          "/proc/latency_stats", "/proc/sched_debug",
 	"/proc/scsi", "/proc/sysrq-trigger", "/proc/timer_list",    "/proc/timer_stats",
 };
-static const char *const read_only[] = { "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys" };
+static const char *const read_only[] = { "/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure",
+					 "/proc/sys" };
 
 /* A small file system of the session. */
 static int add_new(int root, const char *inside, const char *type,
