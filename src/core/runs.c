@@ -410,6 +410,11 @@ static void begin_later(struct loop_later *l)
 
 	if (r->state != RUN_QUEUED)
 		return;
+	/* Closed in the same round: it has no environment any more. */
+	if (r->session->state != SESSION_OPEN) {
+		end_unstarted(r, false);
+		return;
+	}
 	if (svc->running < (size_t)svc->config->max_running_commands && list_empty(&svc->queued)) {
 		start_run(r);
 		return;
