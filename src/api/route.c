@@ -307,6 +307,16 @@ static void on_body(struct http_request *rq)
 		r->handle(c);
 }
 
+/*
+ * The body may take minutes.  Meanwhile the session may have ended, and its name may be
+ * another's: the token has to be good now, not when it was sent.
+ */
+static void on_read(struct http_request *rq)
+{
+	if (authenticate(http_data(rq)))
+		on_body(rq);
+}
+
 void route_handle(void *ctx, struct http_request *rq)
 {
 	struct call *c = call_new(ctx, rq);
@@ -327,5 +337,5 @@ void route_handle(void *ctx, struct http_request *rq)
 		on_body(rq);
 	else
 		http_read_body(rq, c->route->body_limit ? c->route->body_limit : BODY_LIMIT_DEFAULT,
-			       on_body);
+			       on_read);
 }
