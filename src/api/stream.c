@@ -36,7 +36,7 @@
 #define FRAME_MAX 65536u
 #define WINDOW (256u << 10)
 #define READ_PIECE 16384
-#define BUSY_MS 10 /* between two looks at a session that takes no more */
+#define BUSY_MS 10         /* between two looks at a session that takes no more */
 #define INPUT_PIECE 32768u /* what a session takes in one message */
 
 enum to_us { IN_STDIN, IN_SIZE, IN_SIGNAL };
@@ -54,8 +54,8 @@ struct live {
 	int fd;                /* -EBADF until 101 was sent */
 	struct loop_io io;
 	struct loop_timer again; /* the session was busy */
-	bool blocked; /* the socket takes no more */
-	bool broken;  /* over before it began */
+	bool blocked;            /* the socket takes no more */
+	bool broken;             /* over before it began */
 
 	struct strbuf in;
 	bool input_ended;

@@ -48,7 +48,7 @@ struct box_run_end {
 	bool gone; /* the environment ended under it; nothing else is set */
 	bool timed_out, output_limited, stopped;
 	bool output_lost; /* less is in the spool than init says it wrote */
-	bool no_process; /* it could not be started: pids or memory of the session are exhausted */
+	bool no_process;  /* it could not be started: pids or memory of the session are exhausted */
 	int exit_code;
 	uint64_t total[2];
 	struct strbuf head[2]; /* the whole stream, unless spooled */

@@ -55,9 +55,9 @@ struct run {
 	struct loop_timer timer; /* queued: its deadline; live: nobody attends */
 	struct loop_later later; /* finished: somebody asked again */
 	uint64_t deadline_ms, asked_us, finished_ms;
-	char **argv, **env;  /* while queued */
+	char **argv, **env;   /* while queued */
 	size_t waiting_bytes; /* what they count for in the session's */
-	struct strbuf shown; /* argv quoted, for the log */
+	struct strbuf shown;  /* argv quoted, for the log */
 	struct run_record *record;
 	struct refusal no;
 };
@@ -212,7 +212,8 @@ static void finish(struct run *r, struct box_run_end *end)
 	if (end->gone)
 		refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", s->id);
 	else if (end->output_lost)
-		refuse(&r->no, 500, NULL, "The output of run %s was lost (is the disk full?)", r->id);
+		refuse(&r->no, 500, NULL, "The output of run %s was lost (is the disk full?)",
+		       r->id);
 	else if (end->no_process)
 		refuse(&r->no, 429, NULL, "pids exhausted: session %s can start no more processes",
 		       s->id);
