@@ -24,7 +24,7 @@ sys.dont_write_bytecode = True
 import garretproto as g  # noqa: E402
 from daemon import Daemon, Session  # noqa: E402
 
-__all__ = ["Daemon", "Failure", "Ground", "Session", "descendants", "g", "wait_until"]
+__all__ = ["Daemon", "Failure", "Ground", "Session", "descendants", "g", "read", "wait_until"]
 
 
 class Failure(Exception):

@@ -10,7 +10,7 @@
  * errno, or kill.  N = 0 only counts.  SIGTERM is passed on to CMD.
  *
  * The report, one line a fact: "count ROLE CALL NUMBER", "hit ROLE PID CALL NUMBER-OF-HITS",
- * "left ROLE PID" for what still lived 25 s after CMD ended, "status WAIT-STATUS" of CMD.
+ * "left ROLE PID" for what still lived 25 s after CMD ended (not looked at after a kill), "status WAIT-STATUS" of CMD.
  * strace could do the first half, but counts each process by itself and doesn't know which is
  * which, so a helper that comes third could not be met.
  */

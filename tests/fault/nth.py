@@ -179,9 +179,9 @@ class Protocol(Scenario):
             raise Failure(f"the engine ended with {code} and no word")
         self.again(base)
 
-    def leftovers(self, base: str) -> None:
+    def leftovers(self, base: str, seconds: float = 2) -> None:
         state = os.path.join(base, "state")
-        if not wait_until(lambda: not [n for d in ("sessions", "trash") for n in os.listdir(os.path.join(state, d))], 10):
+        if not wait_until(lambda: not [n for d in ("sessions", "trash") for n in os.listdir(os.path.join(state, d))], seconds):
             self.again(base)  # whatever couldn't be removed is, at the next start
 
     def again(self, base: str) -> None:
