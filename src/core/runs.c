@@ -29,6 +29,7 @@
 
 #define ATTEND_MS 2000
 #define STOP_GRACE_MS 2000
+#define OVERDUE_MS 32000   /* the grace of a stop, and 30 s in which init may be starved */
 #define EARLY_STOP_MS 2000 /* how long a stop waits for its run to be asked for */
 
 #define KEEP_MS (3600u * 1000)
@@ -52,8 +53,9 @@ struct run {
 	bool keep, stop_asked;
 	struct list waits, stops;
 	struct box_run *box_run;
-	struct loop_timer timer; /* queued: its deadline; live: nobody attends */
-	struct loop_later later; /* finished: somebody asked again */
+	struct loop_timer timer;   /* queued: its deadline; live: nobody attends */
+	struct loop_timer overdue; /* live: init should have ended it long ago */
+	struct loop_later later;   /* finished: somebody asked again */
 	uint64_t deadline_ms, asked_us, finished_ms;
 	char **argv, **env;   /* while queued */
 	size_t waiting_bytes; /* what they count for in the session's */
@@ -129,6 +131,7 @@ static void run_drop(struct run *r)
 	map_remove(&s->runs, r->id);
 	list_remove(&r->queued_link);
 	loop_timer_clear(&r->timer);
+	loop_timer_clear(&r->overdue);
 	loop_later_cancel(s->service->loop, &r->later);
 	if (r->record) {
 		uint64_t heads = r->record->head[0].len + r->record->head[1].len;
@@ -217,8 +220,11 @@ static void finish(struct run *r, struct box_run_end *end)
 	else if (end->no_process)
 		refuse(&r->no, 429, NULL, "pids exhausted: session %s can start no more processes",
 		       s->id);
-	if (was_live)
+	if (was_live) {
 		s->service->running--;
+		s->live_runs--;
+	}
+	loop_timer_clear(&r->overdue);
 	if (r->no.status) {
 		tell_waits(r);
 		run_drop(r);
@@ -279,6 +285,20 @@ static void watch_attendance(struct run *r)
 			       on_unattended, r);
 }
 
+/*
+ * Init ends a run at its deadline.  One that says nothing long after that is
+ * broken or hostile: its session ends, or it would hold a place for ever.
+ */
+static void on_overdue(struct loop_timer *t)
+{
+	struct run *r = t->ctx;
+	struct session *s = r->session;
+
+	log_error("init_silent", "session=%s run=%s: the session is ended", s->id, r->id);
+	if (s->state == SESSION_OPEN)
+		session_end(s, false, NULL, NULL);
+}
+
 static void start_run(struct run *r)
 {
 	struct service *svc = r->session->service;
@@ -306,17 +326,38 @@ static void start_run(struct run *r)
 	}
 	r->state = RUN_LIVE;
 	svc->running++;
+	r->session->live_runs++;
+	loop_timer_set(svc->loop, &r->overdue, r->deadline_ms + OVERDUE_MS, on_overdue, r);
 	if (r->stop_asked)
 		svc->ops->stop(r->box_run, STOP_GRACE_MS);
 	else
 		watch_attendance(r);
 }
 
+/* One command of each session may run whatever the others do. */
+static bool may_start(const struct session *s)
+{
+	return !s->live_runs ||
+	       s->service->running < (size_t)s->service->config->max_running_commands;
+}
+
+/* The oldest of the session that has the fewest running: nobody waits behind one session's crowd. */
+static struct run *next_queued(struct service *svc)
+{
+	struct run *r, *best = NULL;
+
+	list_foreach (r, &svc->queued, queued_link)
+		if (!best || r->session->live_runs < best->session->live_runs)
+			best = r;
+	return best;
+}
+
 static void start_queued(struct service *svc)
 {
-	while (svc->running < (size_t)svc->config->max_running_commands &&
-	       !list_empty(&svc->queued))
-		start_run(list_entry(svc->queued.next, struct run, queued_link));
+	struct run *r;
+
+	while ((r = next_queued(svc)) && may_start(r->session))
+		start_run(r);
 }
 
 static char **copy_strings(const char *const *list)
@@ -416,7 +457,7 @@ static void begin_later(struct loop_later *l)
 		end_unstarted(r, false);
 		return;
 	}
-	if (svc->running < (size_t)svc->config->max_running_commands && list_empty(&svc->queued)) {
+	if (may_start(r->session) && (list_empty(&svc->queued) || !r->session->live_runs)) {
 		start_run(r);
 		return;
 	}

@@ -37,6 +37,7 @@ struct session {
 
 	struct map runs;      /* by 32 hex digits */
 	size_t waiting_bytes; /* of those that have not begun */
+	size_t live_runs;
 	struct list finished; /* oldest first */
 	size_t finished_count;
 	uint64_t kept_bytes, head_bytes; /* of finished runs: all, and in memory */

@@ -398,6 +398,95 @@ def more_commands_than_allowed_wait_within_their_deadline(_):
         s.close()
 
 
+def raw(d, method, path, token, body=b""):
+    return (f"{method} {path} HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {token}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n").encode() + body
+
+
+def connect(d):
+    return socket.create_connection(("127.0.0.1", int(d.url.rsplit(":", 1)[1])), timeout=60)
+
+
+def read_all(c) -> bytes:
+    got = b""
+    while piece := c.recv(65536):
+        got += piece
+    c.close()
+    return got
+
+
+@test
+def a_run_and_the_close_of_its_session_in_one_breath(d):
+    answers = set()
+    for _ in range(60):
+        s = d.open()
+        run = raw(d, "POST", f"/sessions/{s.id}/run", s.token, json.dumps({"argv": ["true"], "run_id": uuid.uuid4().hex}).encode())
+        end = raw(d, "DELETE", f"/sessions/{s.id}", s.token)
+        a, b = connect(d), connect(d)
+        a.sendall(run[:-1])
+        b.sendall(end[:-1])
+        time.sleep(0.01)
+        a.sendall(run[-1:])
+        b.sendall(end[-1:])
+        answers.add(read_all(a)[9:12])
+        read_all(b)
+        assert d.process.poll() is None, d.log()[-2000:]
+    assert answers <= {b"200", b"410", b"404"}, answers
+
+
+@test
+def a_token_must_be_good_when_the_body_is_here(d):
+    s = d.open("changes-hands")
+    run = raw(d, "POST", "/sessions/changes-hands/run", s.token, json.dumps({"argv": ["cat", "secret"], "run_id": uuid.uuid4().hex}).encode())
+    c = connect(d)
+    c.sendall(run[:-5])
+    time.sleep(0.1)
+    s.close()
+    other = d.open("changes-hands")
+    other.sh("echo secret > secret")
+    c.sendall(run[-5:])
+    got = read_all(c)
+    assert b" 410 " in got.split(b"\r\n")[0] and b"exit_code" not in got, got
+    other.close()
+
+
+@test
+def one_session_does_not_keep_others_from_running(_):
+    with Daemon(build=BUILD, SANDBOXD_MAX_RUNNING_COMMANDS="8") as d:
+        crowd, other = d.open(), d.open()
+        threads = [threading.Thread(target=lambda: crowd.sh("sleep 2")) for _ in range(30)]
+        for t in threads:
+            t.start()
+        time.sleep(0.5)
+        t0 = time.time()
+        assert other.run(["true"], timeout=5)["exit_code"] == 0
+        assert time.time() - t0 < 1 * SLOW, time.time() - t0
+        for t in threads:
+            t.join()
+
+
+@test
+def an_init_that_says_nothing_loses_its_session(d):
+    s = d.open("silent")
+    rid, got = uuid.uuid4().hex, {}
+    t = threading.Thread(target=lambda: got.update(r=d.call("POST", "/sessions/silent/run", {"argv": ["sleep", "876.5"], "run_id": rid, "timeout_seconds": 1}, s.token)))
+    t.start()
+    end, victim = time.time() + 10, None
+    while victim is None and time.time() < end:
+        for p in children(d.pid):
+            try:
+                if "876.5" in open(f"/proc/{p}/cmdline").read():
+                    victim = int(open(f"/proc/{p}/stat").read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                pass
+    os.kill(victim, signal.SIGSTOP)
+    t0 = time.time()
+    t.join(60)
+    assert got["r"][0] == 410 and 25 < time.time() - t0 < 45, (got, time.time() - t0)
+    assert d.call("GET", "/sessions/silent")[0] == 404
+    assert d.open().sh("true")["exit_code"] == 0
+
+
 @test
 def a_database_that_cannot_be_used_is_refused_not_overwritten(_):
     for content, word in ((b"not a database at all" * 100, "not a database"), (None, "newer")):
