@@ -287,6 +287,10 @@ static void on_body(struct http_request *rq)
 	struct json_errors e = JSON_ERRORS_INIT;
 	int n = r->auth == ROUTE_SESSION;
 
+	if (http_body_no_room(rq)) {
+		call_refuse(c, 503, "Too many large requests at once");
+		return;
+	}
 	if (http_body_too_large(rq)) {
 		call_refuse(c, 413, "The request body is larger than %zu bytes",
 			    r->body_limit ? r->body_limit : (size_t)BODY_LIMIT_DEFAULT);

@@ -27,7 +27,7 @@
 #include "engine/zygote.h"
 #include "init/init.h"
 
-#define LAST_MS 60000 /* for the reaper to empty the trash; the next start goes on with it */
+#define LAST_MS 10000 /* for the reaper to empty the trash; the next start goes on with it */
 #define SWEEP_MS 5000 /* leftovers of a killed engine have this long to die */
 
 struct arguments {

@@ -64,7 +64,8 @@ struct http_request {
 
 	struct strbuf body;
 	size_t body_limit;
-	bool too_large, sink_full;
+	bool too_large, no_room, sink_full;
+	size_t kept; /* of httpd.bodies */
 	uint64_t discarded;
 	http_sink sink;
 	void (*body_done)(struct http_request *rq);
@@ -95,6 +96,7 @@ struct httpd {
 	struct loop_later run_later, drain_later;
 	struct list listeners, conns, requests, lingers;
 	unsigned n_conns, n_running, n_lingers;
+	size_t bodies; /* bytes of all bodies that are being collected */
 	uint64_t trimmed_ms;
 	bool paused, draining;
 	const char *accepting; /* address of the connection that is being added */

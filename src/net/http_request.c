@@ -27,6 +27,7 @@
 #include "net/http_internal.h"
 
 /* A body over its limit that came without a length is read on for so long, then cut. */
+#define BODIES_MAX (192u * 1024 * 1024) /* of all requests: 4,096 of 12 MiB would be 48 GiB */
 #define DISCARD_BYTES_MAX (64u << 20)
 
 const char *http_method(const struct http_request *rq)
@@ -154,6 +155,11 @@ void http_more_body(struct http_request *rq)
 	resume(rq);
 }
 
+bool http_body_no_room(const struct http_request *rq)
+{
+	return rq->no_room;
+}
+
 bool http_body_too_large(const struct http_request *rq)
 {
 	return rq->too_large;
@@ -162,6 +168,25 @@ bool http_body_too_large(const struct http_request *rq)
 const struct strbuf *http_body(const struct http_request *rq)
 {
 	return &rq->body;
+}
+
+static void drop_body(struct http_request *rq)
+{
+	strbuf_release(&rq->body);
+	rq->httpd->bodies -= rq->kept;
+	rq->kept = 0;
+}
+
+static void keep_piece(struct http_request *rq, const char *data, size_t n)
+{
+	if (rq->httpd->bodies + n > BODIES_MAX) {
+		rq->too_large = rq->no_room = true;
+		drop_body(rq);
+		return;
+	}
+	strbuf_add(&rq->body, data, n);
+	rq->kept += n;
+	rq->httpd->bodies += n;
 }
 
 static enum MHD_Result take_piece(struct http_request *rq, const char *data, size_t *n)
@@ -181,10 +206,10 @@ static enum MHD_Result take_piece(struct http_request *rq, const char *data, siz
 	}
 	if (!rq->too_large && *n > rq->body_limit - rq->body.len) {
 		rq->too_large = true;
-		strbuf_release(&rq->body);
+		drop_body(rq);
 	}
 	if (!rq->too_large)
-		strbuf_add(&rq->body, data, *n);
+		keep_piece(rq, data, *n);
 	else if ((rq->discarded += *n) > DISCARD_BYTES_MAX)
 		return MHD_NO;
 	*n = 0;
@@ -486,7 +511,7 @@ static void request_free(struct http_request *rq)
 	}
 	for (unsigned i = 0; i < rq->n_headers; i++)
 		free(rq->headers[i].value);
-	strbuf_release(&rq->body);
+	drop_body(rq);
 	loop_later_cancel(rq->httpd->loop, &rq->upgrade_end);
 	list_remove(&rq->link);
 	free(rq->params);

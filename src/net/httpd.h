@@ -94,6 +94,8 @@ void http_on_gone(struct http_request *rq, void (*fn)(void *data));
  */
 void http_read_body(struct http_request *rq, size_t limit, void (*done)(struct http_request *rq));
 bool http_body_too_large(const struct http_request *rq);
+/* It isn't kept either when all bodies together have more than 192 MiB: this one too. */
+bool http_body_no_room(const struct http_request *rq);
 const struct strbuf *http_body(const struct http_request *rq);
 
 /*

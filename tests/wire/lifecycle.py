@@ -451,6 +451,23 @@ def a_token_must_be_good_when_the_body_is_here(d):
 
 
 @test
+def half_sent_bodies_are_bounded_in_sum(d):
+    s, conns = d.open(), []
+    for _ in range(40):
+        c = connect(d)
+        c.sendall(raw(d, "POST", f"/sessions/{s.id}/run", s.token, b"x" * 11534336)[:-1])
+        conns.append(c)
+    rss = int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{d.pid}/status").read())[1])
+    assert rss < 300 * 1024 * (3 if SLOW > 1 else 1), f"{rss} KiB"
+    conns[-1].sendall(b"x")
+    assert b" 503 " in conns[-1].recv(64)
+    for c in conns:
+        c.close()
+    assert s.sh("echo fine")["stdout"] == "fine\n"
+    s.close()
+
+
+@test
 def one_session_does_not_keep_others_from_running(_):
     with Daemon(build=BUILD, SANDBOXD_MAX_RUNNING_COMMANDS="8") as d:
         crowd, other = d.open(), d.open()
