@@ -31,6 +31,7 @@ format:
 	@git ls-files '*.c' '*.h' | xargs clang-format-14 -i
 
 install: all
+	@meson configure $(BUILD) --prefix=$(PREFIX) && ninja -C $(BUILD) --quiet
 	@meson install -C $(BUILD) --no-rebuild
 
 clean:

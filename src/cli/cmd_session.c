@@ -44,9 +44,17 @@ static int begin(const struct command *c, int argc, char **argv, int words, stru
 	int used = opt_parse(c->table, argc, argv, o, &err);
 
 	if (used >= 0 && o->help) {
-		*status = cli_help(c);
+		struct command shown = *c;
+		char name[32];
+
+		(void)snprintf(name, sizeof(name), "session %s", c->name);
+		shown.name = name;
+		*status = cli_help(&shown);
 		return 1;
 	}
+	if (used >= 0 && argc - used > 1)
+		used = garret_fail(&err, GARRET_INVALID, "%s takes one session, not also \"%.80s\"",
+				   c->name, argv[used + 1]);
 	if (used >= 0 && argc - used < words)
 		used = garret_fail(&err, GARRET_INVALID, "%s needs the id of a session", c->name);
 	if (used >= 0 && words && !name_valid(argv[used]))

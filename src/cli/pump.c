@@ -149,6 +149,8 @@ int pump_start(struct pump *p, struct loop *l, int in, int out, void (*ended)(st
 	p->in_io.fd = p->out_io.fd = -EBADF;
 	p->in_regular = !takes_epoll(in);
 	p->out_regular = !takes_epoll(out);
+	/* splice() gives 0 for a Ctrl-D, and the end of a terminal's input is told only once. */
+	p->no_splice = isatty(in);
 	if (fcntl(in, F_GETFD) < 0 || fcntl(out, F_GETFD) < 0)
 		return garret_fail_errno(err, "standard streams");
 	wait_for_input(p);

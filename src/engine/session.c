@@ -340,7 +340,7 @@ static int admit(struct engine *e, const struct engine_open *o, const struct msg
 int session_open(struct engine *e, struct peer *peer, uint64_t request, const struct engine_open *o,
 		 struct msg_fds *fds, struct garret_error *err)
 {
-	struct cgroup_limits limits;
+	struct cgroup_limits limits = { 0 };
 	struct session *s;
 	uint64_t tmpfs = 0;
 	int rc = check_open(e, o, err);

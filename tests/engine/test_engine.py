@@ -582,7 +582,7 @@ class Ends(EngineTest):
 
     def test_one_engine_per_state(self):
         second = g.Engine(self.state, args=["--config", self.config_file], hello=False, stderr=self.log)
-        self.assertEqual(second.process.wait(10), 1)
+        self.assertEqual(second.process.wait(30), 1)  # it waits a while for one that ends
         second.sock.close()
 
     def test_dead_zygote_is_replaced(self):

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -65,6 +66,7 @@ class Daemon:
                    GARRET_LOG_LEVEL=os.environ.get("GARRET_TEST_LOG", "info"), SANDBOXD_MAX_SESSIONS="100")
         env.update(self.env)
         self.log_path = os.path.join(tempfile.gettempdir(), f"garretd-{uuid.uuid4().hex}.log")
+        atexit.register(self.clean)  # for those that are not used in a `with`
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen([*self.before, os.path.join(self.build, "garretd")], env=env, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.time() + 60
@@ -80,6 +82,12 @@ class Daemon:
             raise RuntimeError(f"garretd is not ready:\n{self.log()}")
         self.pid = self.process.pid
         return self
+
+    def clean(self) -> None:
+        if self.own_state:
+            shutil.rmtree(self.state, ignore_errors=True)
+        if os.path.exists(self.log_path):
+            os.unlink(self.log_path)
 
     def log(self) -> str:
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
@@ -110,9 +118,7 @@ class Daemon:
             if exc[0] is None:
                 assert code == 0 and "Sanitizer" not in log, f"garretd ended with {code}:\n{log[-3000:]}"
         finally:
-            if self.own_state:
-                shutil.rmtree(self.state, ignore_errors=True)
-            os.unlink(self.log_path)
+            self.clean()
 
     def call(self, method, path, body=None, token=None, timeout=120, headers=None):
         """(status, parsed JSON or bytes); one connection a call."""
