@@ -14,6 +14,7 @@
  * strace could do the first half, but counts each process by itself and doesn't know which is
  * which, so a helper that comes third could not be met.
  */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -204,6 +205,7 @@ static bool is_target(const struct process *p)
 
 static void go_on(struct process *p, int sig)
 {
+	assert(p);
 	/* In the middle of a call to its end, whoever it is by now. */
 	bool calls_too = p->inside || p->role == UNKNOWN || !when || is_target(p);
 
