@@ -212,6 +212,9 @@ class Service(Scenario):
         try:
             self.ground.daemon_start(d)
         except RuntimeError as error:  # it ended, and shows its log
+            if d.process.poll() is None and Report(base).call == "write" and self.stop(d) == 0:
+                os.unlink(d.log_path)  # the line that failed is the one by which we know that it is ready
+                return
             if not fault.n or not (clear(d.log()) or fault.error is None):
                 raise Failure(f"no start: {error}") from None
             os.unlink(d.log_path)
