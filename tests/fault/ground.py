@@ -70,6 +70,14 @@ def mounts() -> list[str]:
     return sorted(line.split(" ", 2)[2] for line in read("/proc/self/mountinfo").splitlines())
 
 
+def remove_groups(top: str) -> None:
+    for d, _, _ in os.walk(top, topdown=False):
+        try:
+            os.rmdir(d)
+        except OSError:
+            pass
+
+
 class Ground:
     """A directory and control groups of this test's own."""
 
@@ -95,6 +103,9 @@ class Ground:
                 continue
             seen.add(device)
             d = os.path.join(point, name)
+            for old in os.listdir(point):  # of one that was killed itself
+                if old.startswith("garret-fault-") and not os.path.exists("/proc/" + old.rsplit("-", 1)[1]):
+                    remove_groups(os.path.join(point, old))
             os.makedirs(d, exist_ok=True)
             if kind == "cgroup2":
                 for c in ("memory", "pids", "cpu"):
@@ -306,8 +317,10 @@ def own_view() -> None:
     if os.environ.get("GARRET_FAULT_VIEW") != str(os.getpid()):
         os.environ["GARRET_FAULT_VIEW"] = str(os.getpid())
         os.execvp("unshare", ["unshare", "-m", "--propagation", "private", sys.executable, "-B", *sys.argv])
-    if ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) < 0:
-        raise OSError("no subreaper")
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(36, 1, 0, 0, 0) < 0 or prctl(1, signal.SIGTERM, 0, 0, 0) < 0:  # the parent of orphans; ends with its own
+        raise OSError("prctl")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and cleans up
     os.environ.pop("GARRET_FAULT_VIEW")
 
 
