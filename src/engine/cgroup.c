@@ -181,6 +181,13 @@ int cgroups_open(struct cgroups *cg, const char *parent, const char *instance,
 	return 0;
 }
 
+/* Twice: nobody comes back for it, and the kernel may have been short of memory. */
+static void remove_empty(int parent, const char *name)
+{
+	if (unlinkat(parent, name, AT_REMOVEDIR) < 0)
+		(void)unlinkat(parent, name, AT_REMOVEDIR);
+}
+
 void cgroups_done(struct cgroups *cg)
 {
 	for (int h = 0; h < CG_HIERARCHIES; h++) {
@@ -189,8 +196,8 @@ void cgroups_done(struct cgroups *cg)
 		if (cg->dir[h] >= 0 && cg->above[h] >= 0)
 			parent = open_beneath(cg->above[h], cg->parent, O_RDONLY | O_DIRECTORY, 0);
 		if (parent >= 0) {
-			(void)unlinkat(parent, cg->instance, AT_REMOVEDIR);
-			(void)unlinkat(cg->above[h], cg->parent, AT_REMOVEDIR);
+			remove_empty(parent, cg->instance);
+			remove_empty(cg->above[h], cg->parent); /* others' may be in it */
 		}
 		cg->dir[h] = fd_close(cg->dir[h]);
 		cg->above[h] = fd_close(cg->above[h]);

@@ -18,10 +18,12 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from urllib.parse import urlsplit
 
 from daemon import Daemon
@@ -70,12 +72,12 @@ ALLOWED = [
 
 # ---- the two services ----
 
-def start_published():
+def start_published(scratch):
     python = os.path.join(VENV, "bin", "python")
     if not os.path.exists(python):
         sys.exit("differential: run tests/wire/setup-venv.sh first")
     p = subprocess.Popen([python, os.path.join(HERE, "differential_service.py"), TOKEN, str(LIMIT)],
-                         stdout=subprocess.PIPE, text=True)
+                         stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": scratch})
     return p, int(p.stdout.readline())
 
 
@@ -242,7 +244,8 @@ def main():
     parser.add_argument("--url", default=os.environ.get("GARRETD_URL"))
     parser.add_argument("--token", default=os.environ.get("GARRETD_TOKEN", TOKEN))
     args = parser.parse_args()
-    process, port = start_published()
+    scratch = tempfile.mkdtemp(prefix="garret-differential-")
+    process, port = start_published(scratch)
     try:
         published = Side("published", "127.0.0.1", port, TOKEN)
         with contextlib.nullcontext(args) if args.url else start_garretd() as garret:
@@ -255,6 +258,7 @@ def main():
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
     sys.exit(1 if failed else 0)
 
 
