@@ -118,7 +118,7 @@ struct run {
 
 	enum stop_phase phase;
 	uint64_t kill_ms, freeze_ms, round_ms, give_up_ms, drain_ms;
-	unsigned wait_ms;
+	unsigned wait_ms, freeze_wait_ms;
 	struct loop_timer deadline_timer, tick_timer;
 
 	uint64_t oom_before;

@@ -14,12 +14,18 @@
 #include "base/time.h"
 #include "init/session.h"
 
-#define FREEZE_MS 300 /* a process in an uninterruptible wait freezes late */
+/*
+ * A process freezes when it is next scheduled: hundreds of forkers on two cores
+ * take seconds, and a round among what still forks kills all but the newest.
+ * So each round that found them not frozen gives the next one more time.
+ */
+#define FREEZE_MS 300
+#define FREEZE_MS_MAX 5000
 #define ROUND_MS 20
 #define FIRST_WAIT_MS 2
 #define LAST_WAIT_MS 50
 #define GIVE_UP_MS \
-	10000    /* of killing: an uninterruptible process must not hold the answer for ever */
+	30000    /* of killing: an uninterruptible process must not hold the answer for ever */
 #define SWEEPS 4 /* without a leaf: forks may race with one walk */
 
 static void on_tick(struct loop_timer *t)
@@ -52,6 +58,7 @@ void stop_begin(struct run *r, uint8_t cause, uint32_t grace_ms)
 	r->s->n_stopping++;
 	r->kill_ms = now + grace_ms;
 	r->wait_ms = FIRST_WAIT_MS;
+	r->freeze_wait_ms = FREEZE_MS;
 	r->give_up_ms = r->kill_ms + GIVE_UP_MS;
 	if (r->start && !r->exited) {
 		/* Not executed yet: there is no group, and perhaps a fellow stopped it. */
@@ -89,7 +96,7 @@ static void freeze(struct run *r)
 		return;
 	}
 	r->phase = STOP_FREEZE;
-	r->freeze_ms = now_ms() + FREEZE_MS;
+	r->freeze_ms = now_ms() + r->freeze_wait_ms;
 	r->wait_ms = 1;
 	if (leaf_frozen(r->s, r->leaf))
 		thaw_and_kill(r);
@@ -111,8 +118,12 @@ void stop_tick(struct run *r)
 	if (r->ended || r->phase == STOP_NONE || r->phase == STOP_DONE)
 		return;
 	if (r->phase == STOP_FREEZE) {
-		if (now >= r->freeze_ms || leaf_frozen(r->s, r->leaf))
+		if (leaf_frozen(r->s, r->leaf)) {
 			thaw_and_kill(r);
+		} else if (now >= r->freeze_ms) {
+			r->freeze_wait_ms = MIN(2 * r->freeze_wait_ms, (unsigned)FREEZE_MS_MAX);
+			thaw_and_kill(r);
+		}
 		tick_at(r, now + r->wait_ms);
 		return;
 	}
