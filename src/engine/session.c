@@ -179,6 +179,7 @@ static void on_deadline(struct loop_timer *t)
 
 static void ready(struct session *s)
 {
+	char id[ENGINE_ID_MAX + 1];
 	struct engine_opened o = { .handle = s->handle, .pid = (uint32_t)s->pid };
 	struct garret_error err = { 0 };
 	int rc = 0;
@@ -197,8 +198,10 @@ static void ready(struct session *s)
 	s->opened = true;
 	loop_timer_clear(&s->deadline);
 	o.build_us = (uint32_t)(now_us() - s->since_us);
-	log_info("session_opened", "session=%s pid=%d us=%u", s->id, s->pid, o.build_us);
+	/* The line after the answer, and of copies: telling the peer may end the session. */
+	(void)snprintf(id, sizeof(id), "%s", s->id);
 	serve_opened(s->peer, s->request, &o);
+	log_info("session_opened", "session=%s pid=%u us=%u", id, o.pid, o.build_us);
 }
 
 /* What the helper and the session's first process say. */
