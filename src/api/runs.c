@@ -204,20 +204,9 @@ void runs_run(struct call *c)
 	c->pending = service_run(c->service, c->session_id, &rq, finished, call_ref(c));
 }
 
-static void stopped(void *ctx, const struct refusal *no)
-{
-	struct call *c = ctx;
-
-	if (no && no->status)
-		call_refusal(c, no);
-	else
-		call_no_content(c);
-	call_unref(c);
-}
-
 void runs_stop(struct call *c)
 {
 	const struct stop_values *v = c->values;
 
-	service_stop(c->service, c->session_id, v->run_id, stopped, call_ref(c));
+	service_stop(c->service, c->session_id, v->run_id, call_done, call_ref(c));
 }

@@ -85,20 +85,9 @@ void sessions_get(struct call *c)
 	service_sessions(c->service, c->session_id, v->usage, found, call_ref(c));
 }
 
-static void closed(void *ctx, const struct refusal *no)
-{
-	struct call *c = ctx;
-
-	if (no && no->status)
-		call_refusal(c, no);
-	else
-		call_no_content(c);
-	call_unref(c);
-}
-
 void sessions_close(struct call *c)
 {
 	const struct purge_values *v = c->values;
 
-	service_close(c->service, c->session_id, v->purge, closed, call_ref(c));
+	service_close(c->service, c->session_id, v->purge, call_done, call_ref(c));
 }

@@ -237,6 +237,17 @@ void call_refusal(struct call *c, const struct refusal *no)
 	detail(c, no->status ? (unsigned)no->status : 500, no->detail, no->reason);
 }
 
+void call_done(void *ctx, const struct refusal *no)
+{
+	struct call *c = ctx;
+
+	if (no && no->status)
+		call_refusal(c, no);
+	else
+		call_no_content(c);
+	call_unref(c);
+}
+
 void call_invalid(struct call *c, struct json_errors *e)
 {
 	struct strbuf out = STRBUF_INIT;

@@ -21,6 +21,8 @@ void call_no_content(struct call *c);
 void call_refuse(struct call *c, unsigned status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void call_refusal(struct call *c, const struct refusal *no);
+/* For work that answers nothing: 204 or the refusal; gives back the reference in ctx. */
+void call_done(void *ctx, const struct refusal *no);
 void call_invalid(struct call *c, struct json_errors *e); /* 422; releases e */
 
 #endif
