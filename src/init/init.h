@@ -20,6 +20,7 @@ struct init_params {
 	 * nobody else's. */
 	uint32_t run_processes;
 	bool run_filter; /* each run adds a filter that answers clone3 and openat2 with ENOSYS */
+	bool files_only; /* no runs: only files are looked at */
 	uint8_t nonce[INIT_NONCE];
 	const char *work_dir;   /* inside */
 	const char *const *env; /* NAME=VALUE, NULL-terminated: the session's environment */

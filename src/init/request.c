@@ -27,7 +27,10 @@ static bool on_run(struct request *q)
 
 	if (!init_get_run(q->g, &run))
 		return false;
-	run_request(q->conn, q->number, &run, q->fds);
+	if (q->s->p.files_only)
+		conn_error(q->conn, q->number, GARRET_UNSUPPORTED, 0, "this session has no runs");
+	else
+		run_request(q->conn, q->number, &run, q->fds);
 	return true;
 }
 
