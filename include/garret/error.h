@@ -26,6 +26,7 @@
 	X(NO_SPACE, 507, 17, "no space left")                          \
 	X(MISUSE, 500, 18, "used in a way that cannot work")           \
 	X(PROTOCOL, 502, 19, "the other side broke the protocol")      \
+	X(CHANGED, 412, 20, "changed meanwhile")                       \
 	X(INTERNAL, 500, 1, "internal error")
 
 enum garret_code {

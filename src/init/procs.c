@@ -97,7 +97,7 @@ static void each_of_proc(struct visit *v, const struct run *but)
 
 		for (const char *c = e->d_name; isdigit((unsigned char)*c) && pid < 100000000; c++)
 			pid = pid * 10 + (*c - '0');
-		if (pid <= 1 || pid == getpid())
+		if (pid <= 1 || pid == getpid() || files_is_worker(v->s, pid))
 			continue;
 		sid = getsid(pid);
 		if (sid < 0 || (v->sid ? sid != v->sid : owned_by_live_run(v->s, sid, but)))

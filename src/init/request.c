@@ -147,6 +147,25 @@ static bool on_spool(struct request *q)
 	return true;
 }
 
+static bool on_worker(struct request *q)
+{
+	uint32_t slot = get_u32(q->g);
+	struct put p;
+	int rc;
+
+	if (!get_done(q->g) || q->fds->n != 1 || slot >= INIT_WORKERS)
+		return false;
+	rc = files_start(q->s, slot, q->fds->fd[0]);
+	if (rc < 0) {
+		conn_error(q->conn, q->number, GARRET_EXHAUSTED, -rc,
+			   "no process for the session's files: its pids or memory are exhausted");
+		return true;
+	}
+	init_begin(&p, conn_frame(), INIT_DONE, q->number);
+	conn_answer(q->conn, &p);
+	return true;
+}
+
 static bool on_ping(struct request *q)
 {
 	struct put p;
@@ -186,12 +205,19 @@ static const struct {
 	bool named, quiet;
 	unsigned fds; /* at most */
 } table[] = {
-	[INIT_HELLO] = { on_hello, false, false, 0 },  [INIT_RUN] = { on_run, false, false, 4 },
-	[INIT_ATTACH] = { on_attach, true, false, 0 }, [INIT_DETACH] = { on_detach, true, true, 0 },
-	[INIT_ACK] = { on_ack, true, true, 0 },        [INIT_STOP] = { on_stop, true, false, 0 },
-	[INIT_SIGNAL] = { on_signal, true, false, 0 }, [INIT_STDIN] = { on_stdin, true, false, 0 },
-	[INIT_WINCH] = { on_winch, true, false, 0 },   [INIT_FORGET] = { on_forget, true, true, 0 },
-	[INIT_SPOOL] = { on_spool, false, false, 2 },  [INIT_PING] = { on_ping, false, false, 0 },
+	[INIT_HELLO] = { on_hello, false, false, 0 },
+	[INIT_RUN] = { on_run, false, false, 4 },
+	[INIT_ATTACH] = { on_attach, true, false, 0 },
+	[INIT_DETACH] = { on_detach, true, true, 0 },
+	[INIT_ACK] = { on_ack, true, true, 0 },
+	[INIT_STOP] = { on_stop, true, false, 0 },
+	[INIT_SIGNAL] = { on_signal, true, false, 0 },
+	[INIT_STDIN] = { on_stdin, true, false, 0 },
+	[INIT_WINCH] = { on_winch, true, false, 0 },
+	[INIT_FORGET] = { on_forget, true, true, 0 },
+	[INIT_SPOOL] = { on_spool, false, false, 2 },
+	[INIT_PING] = { on_ping, false, false, 0 },
+	[INIT_WORKER] = { on_worker, false, false, 1 },
 };
 
 bool request_handle(struct conn *c, bool *greeted, const struct init_header *h, struct get *g,

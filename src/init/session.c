@@ -50,6 +50,7 @@ static void on_child(void *ctx, int signo)
 			s->childless = pid < 0 && errno == ECHILD;
 			break;
 		}
+		files_reaped(s, pid);
 		r = run_of_pid(s, pid);
 		if (r && !spawn_reaped(r, status)) {
 			run_reaped(r, status, &ru);

@@ -57,6 +57,8 @@ struct session {
 	int oom_fd;
 
 	struct loop_timer idle_timer;
+
+	int workers[INIT_WORKERS]; /* pids of file workers; 0: none */
 };
 
 /* ---- one run ---- */
@@ -192,6 +194,11 @@ void leaf_prepare(struct session *s);
 void leaf_retry_soon(struct session *s);
 bool leaf_freeze(struct session *s, const struct leaf *l, bool on);
 bool leaf_frozen(struct session *s, const struct leaf *l);
+
+/* files.c: file workers */
+int files_start(struct session *s, uint32_t slot, int sock); /* 0 or -errno; sock stays ours */
+void files_reaped(struct session *s, int pid);
+bool files_is_worker(const struct session *s, int pid);
 
 /* procs.c */
 /* Call fn for each process of r's POSIX session; how many there are. */

@@ -38,6 +38,7 @@
 #define INIT_HEAD_BYTES (64 * 1024) /* of each stream kept in init; more goes to the spool */
 #define INIT_WINDOW (256 * 1024)    /* bytes of OUT in flight for a stream (INIT_RUN_STREAM) */
 #define INIT_RUNS_MAX 4096          /* live and not yet forgotten */
+#define INIT_WORKERS 4              /* slots for file workers */
 
 enum init_type {
 	/* to init */
@@ -53,6 +54,9 @@ enum init_type {
 	INIT_FORGET = 10, /* id[16]: the owner has the whole result */
 	INIT_SPOOL = 11,  /* u32 index, + two descriptors: files for stdout and stderr */
 	INIT_PING = 12,   /* answered by PONG */
+	/* u32 slot, + a worker's end of a socket pair: DONE when a file worker serves it
+	 * (proto/files.h).  One that had the slot is killed. */
+	INIT_WORKER = 13,
 
 	/* from init */
 	INIT_HELLO_OK = 64,    /* u16 major, u16 minor, nonce[16], u32 runs known */
