@@ -52,6 +52,8 @@ struct http_request {
 	struct MHD_Connection *mhd;
 	enum rq_phase phase;
 	bool seen, suspended, gone, has_body, needs_host, counted, from_source;
+	bool asleep, source_ready; /* http_source.c */
+	uint64_t asleep_ms;
 	char method[16];
 	char *target, *path;
 	struct http_param *params;
@@ -98,7 +100,7 @@ struct httpd {
 	unsigned n_conns, n_running, n_lingers;
 	size_t bodies; /* bytes of all bodies that are being collected */
 	uint64_t trimmed_ms;
-	bool paused, draining;
+	bool paused, draining, stopping;
 	const char *accepting; /* address of the connection that is being added */
 	void (*drained)(void *ctx);
 	void *drained_ctx;
@@ -120,6 +122,9 @@ void http_on_completed(void *cls, struct MHD_Connection *mc, void **slot,
 		       enum MHD_RequestTerminationCode why);
 /* The client is gone or has to go. */
 void http_abandon(struct http_request *rq);
+/* The connection rests, only in the library's own callbacks; its client is watched meanwhile. */
+void http_suspend(struct http_request *rq);
+void http_resume(struct http_request *rq); /* nothing when it doesn't rest */
 /* The answer is decided; the library gets it when it may have it. */
 void http_set_response(struct http_request *rq, unsigned status, const char *type,
 		       struct MHD_Response *r);

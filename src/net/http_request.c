@@ -86,7 +86,7 @@ void http_on_gone(struct http_request *rq, void (*fn)(void *data))
 
 /* ---- waiting ---- */
 
-static void resume(struct http_request *rq)
+void http_resume(struct http_request *rq)
 {
 	if (!rq->suspended)
 		return;
@@ -101,14 +101,14 @@ void http_abandon(struct http_request *rq)
 	void (*fn)(void *) = rq->on_gone;
 
 	rq->on_gone = NULL;
-	if (rq->phase == RQ_ANSWER || rq->gone)
+	if (rq->gone || (rq->phase == RQ_ANSWER && !rq->suspended))
 		return;
 	rq->gone = true;
 	if (fn && !rq->response)
 		fn(rq->data);
 	if (rq->phase == RQ_UPGRADED)
 		http_upgrade_close(rq);
-	resume(rq);
+	http_resume(rq);
 }
 
 static void on_watch(struct loop_io *io, uint32_t events)
@@ -117,7 +117,7 @@ static void on_watch(struct loop_io *io, uint32_t events)
 	http_abandon(io->ctx);
 }
 
-static void suspend(struct http_request *rq)
+void http_suspend(struct http_request *rq)
 {
 	rq->conn->state = CONN_WORK;
 	MHD_suspend_connection(rq->mhd);
@@ -134,7 +134,7 @@ void http_read_body(struct http_request *rq, size_t limit, void (*done)(struct h
 	assert(rq->phase == RQ_BEGUN && !rq->body_done);
 	rq->body_limit = limit;
 	rq->body_done = done;
-	resume(rq);
+	http_resume(rq);
 }
 
 void http_stream_body(struct http_request *rq, http_sink sink,
@@ -152,7 +152,7 @@ void http_more_body(struct http_request *rq)
 	rq->conn->state = CONN_BODY;
 	rq->conn->since_ms = now_ms();
 	rq->conn->body_bytes = 0; /* the time we made it wait isn't the client's */
-	resume(rq);
+	http_resume(rq);
 }
 
 bool http_body_no_room(const struct http_request *rq)
@@ -200,7 +200,7 @@ static enum MHD_Result take_piece(struct http_request *rq, const char *data, siz
 		*n -= (size_t)took;
 		if (*n) {
 			rq->sink_full = true;
-			suspend(rq);
+			http_suspend(rq);
 		}
 		return MHD_YES;
 	}
@@ -236,7 +236,7 @@ void http_set_response(struct http_request *rq, unsigned status, const char *typ
 	for (unsigned i = 0; i < rq->n_headers; i++)
 		(void)MHD_add_response_header(r, rq->headers[i].name, rq->headers[i].value);
 	rq->on_gone = NULL;
-	resume(rq);
+	http_resume(rq);
 }
 
 static void answer_memory(struct http_request *rq, unsigned status, const char *type,
@@ -266,50 +266,6 @@ void http_answer_static(struct http_request *rq, unsigned status, const char *ty
 			const void *body, size_t n)
 {
 	answer_memory(rq, status, type, body, n, MHD_RESPMEM_PERSISTENT);
-}
-
-struct source_state {
-	struct http_source src;
-	struct http_request *rq; /* alive: the library ends the answer before the request */
-};
-
-static ssize_t source_read(void *cls, uint64_t pos, char *buf, size_t max)
-{
-	struct source_state *st = cls;
-	ssize_t n = st->src.read(st->src.ctx, buf, MIN(max, (size_t)ANSWER_PIECE));
-
-	(void)pos;
-	if (n < 0)
-		return MHD_CONTENT_READER_END_WITH_ERROR;
-	if (n == 0)
-		return MHD_CONTENT_READER_END_OF_STREAM;
-	st->rq->sent += (uint64_t)n;
-	st->rq->conn->answer_bytes += (uint64_t)n;
-	st->rq->conn->progress_ms = now_ms();
-	return n;
-}
-
-static void source_free(void *cls)
-{
-	struct source_state *st = cls;
-
-	if (st->src.release)
-		st->src.release(st->src.ctx);
-	free(st);
-}
-
-void http_answer_source(struct http_request *rq, unsigned status, const char *type, int64_t length,
-			const struct http_source *src)
-{
-	struct source_state *st = xnew(struct source_state);
-
-	st->src = *src;
-	st->rq = rq;
-	rq->from_source = true;
-	http_set_response(
-		rq, status, type,
-		MHD_create_response_from_callback(length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)length,
-						  ANSWER_PIECE, source_read, st, source_free));
 }
 
 /* ---- the state machine ---- */
@@ -363,7 +319,7 @@ static enum MHD_Result proceed(struct http_request *rq)
 			rq->phase = RQ_WAIT;
 		body_complete(rq);
 	}
-	suspend(rq);
+	http_suspend(rq);
 	return MHD_YES;
 }
 
@@ -450,8 +406,8 @@ enum MHD_Result http_on_access(void *cls, struct MHD_Connection *mc, const char 
 	struct http_request *rq = *slot;
 
 	(void)cls, (void)mc, (void)url;
-	if (!rq || rq->gone)
-		return MHD_NO;
+	if (!rq || rq->gone || rq->httpd->stopping)
+		return MHD_NO; /* at the stop nobody may go to sleep any more */
 	switch (rq->phase) {
 	case RQ_NEW:
 		if (!rq->seen) {

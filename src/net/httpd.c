@@ -511,6 +511,7 @@ struct httpd *httpd_free(struct httpd *h)
 		return NULL;
 	httpd_stop_accepting(h);
 	h->drained = NULL;
+	h->stopping = true;
 	list_foreach (rq, &h->requests, link)
 		http_abandon(rq);
 	(void)MHD_run(h->mhd); /* the library wants no suspended connection when it stops */

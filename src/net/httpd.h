@@ -125,17 +125,28 @@ void http_answer_static(struct http_request *rq, unsigned status, const char *ty
 
 /*
  * An answer that is made while it is sent.  read() fills at most cap (<= 64
- * KiB) bytes and returns how many; 0 at the end; < 0 breaks the connection off,
- * because the status can't be taken back.  It must not wait.
+ * KiB) bytes and returns how many; 0 at the end; HTTP_SOURCE_WAIT when it has
+ * nothing yet; another number < 0 breaks the connection off, because the status
+ * can't be taken back.  It must not wait itself.
+ *
+ * After HTTP_SOURCE_WAIT the connection sleeps until http_source_ready().  That
+ * time isn't the client's, but the client is watched: when it goes away (or
+ * shuts down its sending side) the answer ends and release() is called.
  */
+#define HTTP_SOURCE_WAIT (-2)
 struct http_source {
 	ssize_t (*read)(void *ctx, char *buf, size_t cap);
 	void (*release)(void *ctx);
 	void *ctx;
 };
-/* length < 0: unknown (chunked, or until the end of an HTTP/1.0 connection). */
+/*
+ * length < 0: unknown (chunked, or until the end of an HTTP/1.0 connection).  A
+ * source that ends before its length closes the connection: the body is short.
+ */
 void http_answer_source(struct http_request *rq, unsigned status, const char *type, int64_t length,
 			const struct http_source *src);
+/* There is something now.  Allowed at any time until release() was called, also inside read(). */
+void http_source_ready(struct http_request *rq);
 
 /* ---- another protocol on the same connection ---- */
 

@@ -91,6 +91,103 @@ static ssize_t broken(void *ctx, char *buf, size_t cap)
 	return -1;
 }
 
+/*
+ * A source that has nothing at times.  What its path says: "early" is told so
+ * while it is read, "never" has nothing for good, "broken" fails after a rest,
+ * "stuck" has a lot after a rest, "busy" has always something until the server
+ * stops.
+ */
+struct feed {
+	struct http_request *rq;
+	struct loop_timer timer;
+	const char *mode;
+	size_t left;
+	unsigned reads, rest_ms;
+};
+
+static unsigned feeds_live, feeds_released;
+static bool at_end;
+
+static void feed_release(void *ctx)
+{
+	struct feed *f = ctx;
+
+	loop_timer_clear(&f->timer);
+	feeds_live--;
+	feeds_released++;
+	free(f);
+}
+
+static void on_fed(struct loop_timer *t)
+{
+	struct feed *f = t->ctx;
+
+	http_source_ready(f->rq);
+	http_source_ready(f->rq); /* once more does no harm */
+}
+
+/* A rest before every other piece; the third one is a long one. */
+static bool feed_rests(struct feed *f)
+{
+	bool early = !strcmp(f->mode, "early");
+
+	if (f->reads++ % 2 || f->reads > 6)
+		return false;
+	f->rest_ms = f->reads == 5 ? 1700 : 30;
+	if (early)
+		http_source_ready(f->rq);
+	else if (strcmp(f->mode, "never") != 0)
+		loop_timer_set(http_loop(f->rq), &f->timer, now_ms() + f->rest_ms, on_fed, f);
+	return true;
+}
+
+static ssize_t feed_read(void *ctx, char *buf, size_t cap)
+{
+	struct feed *f = ctx;
+	size_t n = MIN(cap, 1000);
+	bool busy = !strcmp(f->mode, "busy");
+
+	if (busy ? at_end : feed_rests(f))
+		return HTTP_SOURCE_WAIT;
+	if (!strcmp(f->mode, "broken") && f->reads > 2)
+		return -1;
+	if (busy || !strcmp(f->mode, "stuck"))
+		n = cap;
+	n = MIN(n, f->left);
+	memset(buf, 'f', n);
+	f->left -= n;
+	return (ssize_t)n;
+}
+
+/* "/feed/known/MODE" or "/feed/chunked/MODE" */
+static void feed(struct http_request *rq, const char *path)
+{
+	struct feed *f = xnew(struct feed);
+	struct http_source src = { .read = feed_read, .release = feed_release, .ctx = f };
+	bool known = !strncmp(path, "/feed/known/", 12);
+	static const char *const modes[] = { "plain", "early", "never", "broken", "stuck", "busy" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(modes); i++)
+		if (!strcmp(path + (known ? 12 : 14), modes[i]))
+			f->mode = modes[i];
+	f->rq = rq;
+	f->left = !strcmp(f->mode, "stuck") || !strcmp(f->mode, "busy") ? 1u << 30 : 5000;
+	feeds_live++;
+	http_source_ready(rq); /* before the answer: nothing */
+	http_answer_source(rq, 200, "text/plain", known ? (int64_t)f->left : -1, &src);
+}
+
+static struct httpd *server;
+
+static void answer_counts(struct http_request *rq)
+{
+	char text[64];
+	int n = snprintf(text, sizeof(text), "%u live, %u released, %u connections", feeds_live,
+			 feeds_released, httpd_counts(server).connections);
+
+	http_answer(rq, 200, "text/plain", text, (size_t)n);
+}
+
 static void collected(struct http_request *rq)
 {
 	const struct strbuf *body = http_body(rq);
@@ -118,6 +215,10 @@ static void handle(void *ctx, struct http_request *rq)
 		src.read = strstr(path, "broken") ? broken : letters;
 		http_answer_source(rq, 200, "text/plain", strstr(path, "known") ? 1000000 : -1,
 				   &src);
+	} else if (!strncmp(path, "/feed/", 6)) {
+		feed(rq, path);
+	} else if (!strcmp(path, "/counts")) {
+		answer_counts(rq);
 	} else if (!strcmp(path, "/query")) {
 		const char *v = http_query(rq, "a");
 
@@ -145,6 +246,7 @@ static void serve(struct server *srv, int report)
 					    .handle = handle,
 					    .header_ms = 500,
 					    .body_grace_ms = 500,
+					    .answer_ms = 500,
 					    .idle_ms = 1500 };
 	struct httpd *h = NULL;
 	struct loop *l = NULL;
@@ -155,10 +257,13 @@ static void serve(struct server *srv, int report)
 	    loop_signal(l, SIGTERM, on_term, l, NULL) < 0 ||
 	    write_full(report, &srv->port, sizeof(srv->port)) < 0)
 		_exit(9);
+	server = h;
 	loop_run(l);
+	at_end = true;
+	usleep(50000); /* who reads makes room for more */
 	h = httpd_free(h);
 	l = loop_free(l);
-	exit(0);
+	exit(feeds_live ? 8 : 0);
 }
 
 static struct server server_start(void)
@@ -205,6 +310,19 @@ static int dial(const struct server *srv)
 	return fd;
 }
 
+static int dial_unix(const struct server *srv)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	static const struct timeval limit = { .tv_sec = 10 };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	(void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", srv->path);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
 static bool say(int fd, const char *text, size_t n)
 {
 	while (n) {
@@ -227,13 +345,19 @@ static void hear(int fd, struct strbuf *out)
 		strbuf_add(out, buf, (size_t)n);
 }
 
-static void get(const struct server *srv, const char *target, struct strbuf *out)
+static void ask(int fd, const char *target)
 {
-	autoclose int fd = dial(srv);
 	autobuf struct strbuf rq = STRBUF_INIT;
 
 	strbuf_addf(&rq, "GET %s HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", target);
 	say(fd, rq.buf, rq.len);
+}
+
+static void get(const struct server *srv, const char *target, struct strbuf *out)
+{
+	autoclose int fd = dial(srv);
+
+	ask(fd, target);
 	strbuf_reset(out);
 	hear(fd, out);
 }
@@ -273,6 +397,112 @@ TEST(a_source_is_sent_whole_or_visibly_cut)
 	assert_string_equal(out.buf + out.len - 5, "0\r\n\r\n");
 	get(&srv, "/source/broken", &out);
 	assert_true(out.len < 5 || strcmp(out.buf + out.len - 5, "0\r\n\r\n") != 0);
+	server_stop(&srv);
+}
+
+TEST(a_source_may_rest_longer_than_a_client_may)
+{
+	static const char *const targets[] = { "/feed/known/plain", "/feed/chunked/plain",
+					       "/feed/known/early", "/feed/chunked/early" };
+	struct server srv = server_start();
+	autobuf struct strbuf out = STRBUF_INIT;
+	int fd[4];
+
+	for (int i = 0; i < 4; i++) {
+		fd[i] = i % 2 ? dial(&srv) : dial_unix(&srv);
+		ask(fd[i], targets[i]);
+	}
+	for (int i = 0; i < 4; i++) {
+		strbuf_reset(&out);
+		hear(fd[i], &out);
+		fd[i] = fd_close(fd[i]);
+		if (i % 2)
+			assert_string_equal(out.buf + out.len - 7, "\r\n0\r\n\r\n");
+		else
+			assert_int_equal(strlen(body_of(&out)), 5000);
+	}
+	server_stop(&srv);
+}
+
+/* A client that never closes its own side. */
+TEST(a_source_that_fails_after_a_rest_closes_the_connection)
+{
+	struct server srv = server_start();
+	autobuf struct strbuf out = STRBUF_INIT;
+	autoclose int older = dial(&srv), known = dial(&srv), chunked = dial_unix(&srv);
+
+	ask(known, "/feed/known/broken");
+	ask(chunked, "/feed/chunked/broken");
+	hear(known, &out);
+	assert_non_null(strstr(out.buf, "5000"));
+	assert_int_equal(strlen(body_of(&out)), 1000);
+	strbuf_reset(&out);
+	hear(chunked, &out);
+	assert_true(strcmp(out.buf + out.len - 5, "0\r\n\r\n") != 0);
+	get(&srv, "/counts", &out);
+	assert_string_equal(body_of(&out), "0 live, 2 released, 2 connections");
+	server_stop(&srv);
+}
+
+TEST(a_client_that_leaves_a_resting_source_is_noticed)
+{
+	struct server srv = server_start();
+	autobuf struct strbuf out = STRBUF_INIT;
+	autoclose int older = dial(&srv), known = dial(&srv), chunked = dial_unix(&srv);
+	uint64_t start;
+
+	ask(known, "/feed/known/never");
+	ask(chunked, "/feed/chunked/never");
+	for (start = now_ms(); now_ms() - start < 2000; usleep(10000)) {
+		get(&srv, "/counts", &out);
+		if (!strcmp(body_of(&out), "2 live, 0 released, 4 connections"))
+			break;
+	}
+	known = fd_close(known);
+	assert_int_equal(shutdown(chunked, SHUT_WR), 0);
+	for (start = now_ms(); now_ms() - start < 2000; usleep(10000)) {
+		get(&srv, "/counts", &out);
+		if (!strcmp(body_of(&out), "0 live, 2 released, 2 connections"))
+			break;
+	}
+	assert_string_equal(body_of(&out), "0 live, 2 released, 2 connections");
+	server_stop(&srv);
+}
+
+TEST(who_takes_nothing_of_a_source_is_cut)
+{
+	struct server srv = server_start();
+	autobuf struct strbuf out = STRBUF_INIT;
+	autoclose int plain = dial_unix(&srv), rested = dial_unix(&srv);
+	uint64_t start = now_ms();
+
+	ask(plain, "/feed/known/busy");
+	ask(rested, "/feed/known/stuck");
+	do {
+		usleep(20000);
+		get(&srv, "/counts", &out);
+	} while (now_ms() - start < 8000 &&
+		 strcmp(body_of(&out), "0 live, 2 released, 1 connections") != 0);
+	assert_in_range(now_ms() - start, 500, 5000);
+	server_stop(&srv);
+}
+
+TEST(the_server_stops_while_sources_rest)
+{
+	struct server srv = server_start();
+	autobuf struct strbuf out = STRBUF_INIT;
+	autoclose int known = dial(&srv), chunked = dial_unix(&srv), busy = dial(&srv);
+	char piece[65536];
+
+	ask(known, "/feed/known/never");
+	ask(chunked, "/feed/chunked/never");
+	ask(busy, "/feed/known/busy");
+	for (int i = 0; i < 20; i++)
+		assert_true(recv(busy, piece, sizeof(piece), 0) > 0);
+	get(&srv, "/counts", &out);
+	assert_string_equal(body_of(&out), "3 live, 0 released, 4 connections");
+	kill(srv.pid, SIGTERM);
+	hear(busy, &out); /* takes all it gets: the source is asked until the end */
 	server_stop(&srv);
 }
 
