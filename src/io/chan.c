@@ -23,12 +23,8 @@ bool chan_is_open(const struct chan *c)
 	return c->fd >= 0;
 }
 
-void chan_close(struct chan *c)
+static void drop_queue(struct chan *c)
 {
-	if (c->fd < 0)
-		return;
-	loop_io_remove(&c->io);
-	c->fd = fd_close(c->fd);
 	while (c->first) {
 		struct chan_frame *f = c->first;
 
@@ -38,15 +34,26 @@ void chan_close(struct chan *c)
 	}
 	c->last = &c->first;
 	c->queued_bytes = 0;
+}
+
+void chan_close(struct chan *c)
+{
+	if (c->fd < 0)
+		return;
+	loop_io_remove(&c->io);
+	c->fd = fd_close(c->fd);
+	drop_queue(c);
 	if (c->gone)
 		*c->gone = true;
 }
 
 static void fail(struct chan *c, const struct garret_error *err)
 {
+	struct garret_error why = *err; /* it may be in c, which on_end may free */
+
 	chan_close(c);
 	if (c->on_end)
-		c->on_end(c, err);
+		c->on_end(c, &why);
 }
 
 /*
@@ -60,7 +67,61 @@ static bool for_later(const struct garret_error *err)
 	       err->sys == ETOOMANYREFS;
 }
 
-/* False when the connection broke (and was ended). */
+/*
+ * A hang-up is told whether it is asked for or not, and again and again: while
+ * nothing is read only its edge counts.  With something to send it doesn't
+ * matter, because that fails and ends the chan.
+ */
+static void watch(struct chan *c)
+{
+	uint32_t events = c->first ? EPOLLOUT : 0;
+
+	if (!c->paused)
+		events |= EPOLLIN;
+	else if (!c->first)
+		events = EPOLLET;
+	loop_io_mod(&c->io, events);
+}
+
+void chan_pause(struct chan *c, bool pause)
+{
+	if (c->fd < 0 || c->paused == pause)
+		return;
+	c->paused = pause;
+	watch(c);
+}
+
+/*
+ * It can't send any more.  That is told from the loop: at the end of what the
+ * peer sent, or at once when nobody wants to read that.
+ */
+static void break_off(struct chan *c, const struct garret_error *why)
+{
+	c->broken = true;
+	c->why = why->sys == EPIPE ? (struct garret_error){ 0 } : *why; /* the peer hung up */
+	drop_queue(c);
+	(void)shutdown(c->fd, SHUT_RDWR);
+	watch(c);
+}
+
+/* False when the chan is gone. */
+static bool tell_room(struct chan *c)
+{
+	bool gone = false, *outer = c->gone;
+
+	c->full = false;
+	if (!c->on_room)
+		return true;
+	c->gone = &gone;
+	c->on_room(c);
+	if (!gone)
+		c->gone = outer;
+	else if (outer)
+		*outer = true;
+	return !gone;
+}
+
+/* False when the connection broke (and was ended), or its owner closed it. */
 static bool flush(struct chan *c)
 {
 	struct garret_error err = { 0 };
@@ -82,8 +143,8 @@ static bool flush(struct chan *c)
 		msg_fds_close(&f->fds);
 		free(f);
 	}
-	loop_io_mod(&c->io, EPOLLIN);
-	return true;
+	watch(c);
+	return !c->full || tell_room(c);
 }
 
 static void receive(struct chan *c)
@@ -92,7 +153,7 @@ static void receive(struct chan *c)
 	bool gone = false, *outer = c->gone;
 
 	c->gone = &gone;
-	for (int i = 0; i < FRAMES_PER_ROUND; i++) {
+	for (int i = 0; i < FRAMES_PER_ROUND && !c->paused; i++) {
 		struct garret_error err = { 0 };
 		struct msg_fds fds = { .n = 0 };
 		ssize_t n = msg_recv(c->fd, buf, MIN(c->frame_max, sizeof(buf)),
@@ -101,7 +162,7 @@ static void receive(struct chan *c)
 		if (n < 0 && err.sys == EAGAIN)
 			break;
 		if (n <= 0) {
-			fail(c, &err);
+			fail(c, c->broken ? &c->why : &err);
 			break;
 		}
 		c->on_frame(c, buf, (size_t)n, c->accept_fds ? &fds : NULL);
@@ -123,7 +184,9 @@ static void on_io(struct loop_io *io, uint32_t events)
 
 	if (events & EPOLLOUT && !flush(c))
 		return;
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+	if (c->paused && c->broken)
+		fail(c, &c->why);
+	else if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
 		receive(c);
 }
 
@@ -138,6 +201,7 @@ int chan_open(struct chan *c, struct loop *l, int fd, size_t frame_max, struct g
 	c->last = &c->first;
 	c->queued_bytes = 0;
 	c->gone = NULL;
+	c->paused = c->full = c->broken = false;
 	if (fd_set_nonblock(fd, true) < 0) {
 		rc = garret_fail_errno(err, "make a connection non-blocking");
 		c->fd = fd_close(fd);
@@ -149,35 +213,52 @@ int chan_open(struct chan *c, struct loop *l, int fd, size_t frame_max, struct g
 	return rc;
 }
 
-void chan_send(struct chan *c, const void *frame, size_t n, const int *fds, unsigned n_fds)
+/* A copy that can wait; NULL when a descriptor can't be duplicated. */
+static struct chan_frame *copy_frame(const void *frame, size_t n, const int *fds, unsigned n_fds,
+				     struct garret_error *err)
 {
-	struct chan_frame *f;
+	struct chan_frame *f = xcalloc(1, sizeof(*f) + n);
 
-	if (c->fd < 0)
-		return;
-	if (!c->first) {
-		struct garret_error err = { 0 };
-		int rc = msg_send(c->fd, frame, n, fds, n_fds, &err);
-
-		if (rc == 0)
-			return;
-		/* A broken connection is told from the loop, when it is read: now, if not before. */
-		if (!for_later(&err)) {
-			(void)shutdown(c->fd, SHUT_RDWR);
-			return;
-		}
-	}
-	f = xcalloc(1, sizeof(*f) + n);
 	f->n = n;
 	memcpy(f->data, frame, n);
 	for (unsigned i = 0; i < n_fds; i++) {
 		int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
 
-		if (fd >= 0)
-			f->fds.fd[f->fds.n++] = fd;
+		if (fd < 0) {
+			(void)garret_fail_errno(err, "keep a descriptor for later");
+			msg_fds_close(&f->fds);
+			free(f);
+			return NULL;
+		}
+		f->fds.fd[f->fds.n++] = fd;
+	}
+	return f;
+}
+
+void chan_send(struct chan *c, const void *frame, size_t n, const int *fds, unsigned n_fds)
+{
+	struct garret_error err = { 0 };
+	struct chan_frame *f;
+
+	if (c->fd < 0 || c->broken)
+		return;
+	if (!c->first) {
+		if (msg_send(c->fd, frame, n, fds, n_fds, &err) == 0)
+			return;
+		if (!for_later(&err)) {
+			break_off(c, &err);
+			return;
+		}
+	}
+	f = copy_frame(frame, n, fds, n_fds, &err);
+	if (!f) {
+		break_off(c, &err);
+		return;
 	}
 	*c->last = f;
 	c->last = &f->next;
 	c->queued_bytes += n;
-	loop_io_mod(&c->io, EPOLLIN | EPOLLOUT);
+	if (c->queued_bytes > c->room_mark)
+		c->full = true;
+	watch(c);
 }
