@@ -39,6 +39,8 @@ static const struct {
 	[FILE_CHMOD] = { op_chmod, false, false },
 	[FILE_REALPATH] = { op_realpath, false, false },
 	[FILE_DIGEST] = { op_digest, false, false },
+	[FILE_GLOB] = { op_glob, false, false },
+	[FILE_GREP] = { op_grep, false, false },
 };
 
 static uint8_t rx[INIT_FRAME_MAX], tx[INIT_FRAME_MAX];
