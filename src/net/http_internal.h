@@ -32,6 +32,10 @@ struct conn {
 
 struct http_param {
 	char *name, *value;
+	const char *raw; /* the value as it stands in the target */
+	size_t raw_n;
+	char *bytes; /* once they were asked for */
+	size_t n;
 };
 
 enum rq_phase {
@@ -132,8 +136,9 @@ void http_set_response(struct http_request *rq, unsigned status, const char *typ
 /* http_upgrade.c: give the socket back to the library, now. */
 void http_upgrade_close(struct http_request *rq);
 
-/* http_text.c: percent-decoding. */
+/* http_text.c: percent-decoding, to repaired UTF-8 or to bytes as they are. */
 char *http_decode(const char *s, size_t n, bool plus);
+char *http_decode_bytes(const char *s, size_t n, size_t *ret_n);
 void http_parse_target(struct http_request *rq);
 
 #endif

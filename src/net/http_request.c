@@ -45,12 +45,31 @@ const char *http_target(const struct http_request *rq)
 	return rq->target;
 }
 
-const char *http_query(const struct http_request *rq, const char *name)
+static struct http_param *last_param(const struct http_request *rq, const char *name)
 {
 	for (unsigned i = rq->n_params; i-- > 0;)
 		if (!strcmp(rq->params[i].name, name))
-			return rq->params[i].value;
+			return &rq->params[i];
 	return NULL;
+}
+
+const char *http_query(const struct http_request *rq, const char *name)
+{
+	const struct http_param *p = last_param(rq, name);
+
+	return p ? p->value : NULL;
+}
+
+const char *http_query_bytes(const struct http_request *rq, const char *name, size_t *ret_n)
+{
+	struct http_param *p = last_param(rq, name);
+
+	if (!p)
+		return NULL;
+	if (!p->bytes)
+		p->bytes = http_decode_bytes(p->raw, p->raw_n, &p->n);
+	*ret_n = p->n;
+	return p->bytes;
 }
 
 const char *http_header(const struct http_request *rq, const char *name)
@@ -464,6 +483,7 @@ static void request_free(struct http_request *rq)
 	for (unsigned i = 0; i < rq->n_params; i++) {
 		free(rq->params[i].name);
 		free(rq->params[i].value);
+		free(rq->params[i].bytes);
 	}
 	for (unsigned i = 0; i < rq->n_headers; i++)
 		free(rq->headers[i].value);

@@ -32,20 +32,27 @@ static int hex_byte(const char *s)
 	return (int)v;
 }
 
+/* The next byte that s + *i means; *i moves behind it. */
+static char decode_one(const char *s, size_t n, size_t *i, bool plus)
+{
+	char c = s[(*i)++];
+
+	if (c == '+' && plus)
+		return ' ';
+	if (c != '%' || *i + 1 >= n || hex_byte(s + *i) < 0)
+		return c;
+	*i += 2;
+	return (char)hex_byte(s + *i - 2);
+}
+
 char *http_decode(const char *s, size_t n, bool plus)
 {
 	struct strbuf out = STRBUF_INIT;
 	struct utf8_repair u = { .n = 0 };
 
-	for (size_t i = 0; i < n; i++) {
-		char c = s[i];
+	for (size_t i = 0; i < n;) {
+		char c = decode_one(s, n, &i, plus);
 
-		if (c == '+' && plus) {
-			c = ' ';
-		} else if (c == '%' && i + 2 < n && hex_byte(s + i + 1) >= 0) {
-			c = (char)hex_byte(s + i + 1);
-			i += 2;
-		}
 		if (c)
 			utf8_repair_add(&u, &out, &c, 1);
 		else
@@ -53,6 +60,18 @@ char *http_decode(const char *s, size_t n, bool plus)
 	}
 	utf8_repair_end(&u, &out);
 	return strbuf_detach(&out, NULL);
+}
+
+char *http_decode_bytes(const char *s, size_t n, size_t *ret_n)
+{
+	char *out = xmalloc(n + 1);
+	size_t len = 0;
+
+	for (size_t i = 0; i < n;)
+		out[len++] = decode_one(s, n, &i, true);
+	out[len] = '\0';
+	*ret_n = len;
+	return out;
 }
 
 static void parse_query(struct http_request *rq, const char *q)
@@ -67,7 +86,9 @@ static void parse_query(struct http_request *rq, const char *q)
 			struct http_param *p = &rq->params[rq->n_params++];
 
 			p->name = http_decode(q, name, true);
-			p->value = eq ? http_decode(eq + 1, n - name - 1, true) : xstrdup("");
+			p->raw = eq ? eq + 1 : q + n;
+			p->raw_n = eq ? n - name - 1 : 0;
+			p->value = http_decode(p->raw, p->raw_n, true);
 		}
 		q += n + (q[n] == '&');
 	}

@@ -76,6 +76,8 @@ const char *http_path(const struct http_request *rq);
 const char *http_target(const struct http_request *rq);
 /* The last value of that name, decoded; NULL when there is none. */
 const char *http_query(const struct http_request *rq, const char *name);
+/* The same in the bytes that were sent, whatever they are: names of files are no text. */
+const char *http_query_bytes(const struct http_request *rq, const char *name, size_t *ret_n);
 /* The first value, without blanks around it; NULL when there is none. */
 const char *http_header(const struct http_request *rq, const char *name);
 /* "127.0.0.1", "::1", "unix" */

@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "base/strbuf.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "io/loop.h"
 #include "net/httpd.h"
@@ -177,6 +178,22 @@ static void feed(struct http_request *rq, const char *path)
 	http_answer_source(rq, 200, "text/plain", known ? (int64_t)f->left : -1, &src);
 }
 
+/* In hexadecimal, with the length; asked twice. */
+static void answer_bytes(struct http_request *rq)
+{
+	size_t n = 0, again = 0;
+	const char *p = http_query_bytes(rq, "a", &n);
+	char text[128] = "none";
+
+	if (p) {
+		(void)snprintf(text, sizeof(text), "%zu:", n);
+		hex_encode(p, n, text + strlen(text));
+	}
+	if (http_query_bytes(rq, "a", &again) != p || again != n)
+		(void)snprintf(text, sizeof(text), "something else");
+	http_answer(rq, 200, "text/plain", text, strlen(text));
+}
+
 static struct httpd *server;
 
 static void answer_counts(struct http_request *rq)
@@ -219,6 +236,8 @@ static void handle(void *ctx, struct http_request *rq)
 		feed(rq, path);
 	} else if (!strcmp(path, "/counts")) {
 		answer_counts(rq);
+	} else if (!strcmp(path, "/bytes")) {
+		answer_bytes(rq);
 	} else if (!strcmp(path, "/query")) {
 		const char *v = http_query(rq, "a");
 
@@ -400,6 +419,19 @@ TEST(a_source_is_sent_whole_or_visibly_cut)
 	server_stop(&srv);
 }
 
+/* The server says of its feeds what it shall say within two seconds. */
+static void await_counts(const struct server *srv, const char *want)
+{
+	autobuf struct strbuf out = STRBUF_INIT;
+	uint64_t start = now_ms();
+
+	do {
+		usleep(5000);
+		get(srv, "/counts", &out);
+	} while (strcmp(body_of(&out), want) != 0 && now_ms() - start < 2000);
+	assert_string_equal(body_of(&out), want);
+}
+
 TEST(a_source_may_rest_longer_than_a_client_may)
 {
 	static const char *const targets[] = { "/feed/known/plain", "/feed/chunked/plain",
@@ -439,33 +471,21 @@ TEST(a_source_that_fails_after_a_rest_closes_the_connection)
 	strbuf_reset(&out);
 	hear(chunked, &out);
 	assert_true(strcmp(out.buf + out.len - 5, "0\r\n\r\n") != 0);
-	get(&srv, "/counts", &out);
-	assert_string_equal(body_of(&out), "0 live, 2 released, 2 connections");
+	await_counts(&srv, "0 live, 2 released, 2 connections");
 	server_stop(&srv);
 }
 
 TEST(a_client_that_leaves_a_resting_source_is_noticed)
 {
 	struct server srv = server_start();
-	autobuf struct strbuf out = STRBUF_INIT;
 	autoclose int older = dial(&srv), known = dial(&srv), chunked = dial_unix(&srv);
-	uint64_t start;
 
 	ask(known, "/feed/known/never");
 	ask(chunked, "/feed/chunked/never");
-	for (start = now_ms(); now_ms() - start < 2000; usleep(10000)) {
-		get(&srv, "/counts", &out);
-		if (!strcmp(body_of(&out), "2 live, 0 released, 4 connections"))
-			break;
-	}
+	await_counts(&srv, "2 live, 0 released, 4 connections");
 	known = fd_close(known);
 	assert_int_equal(shutdown(chunked, SHUT_WR), 0);
-	for (start = now_ms(); now_ms() - start < 2000; usleep(10000)) {
-		get(&srv, "/counts", &out);
-		if (!strcmp(body_of(&out), "0 live, 2 released, 2 connections"))
-			break;
-	}
-	assert_string_equal(body_of(&out), "0 live, 2 released, 2 connections");
+	await_counts(&srv, "0 live, 2 released, 2 connections");
 	server_stop(&srv);
 }
 
@@ -499,8 +519,7 @@ TEST(the_server_stops_while_sources_rest)
 	ask(busy, "/feed/known/busy");
 	for (int i = 0; i < 20; i++)
 		assert_true(recv(busy, piece, sizeof(piece), 0) > 0);
-	get(&srv, "/counts", &out);
-	assert_string_equal(body_of(&out), "3 live, 0 released, 4 connections");
+	await_counts(&srv, "3 live, 0 released, 4 connections");
 	kill(srv.pid, SIGTERM);
 	hear(busy, &out); /* takes all it gets: the source is asked until the end */
 	server_stop(&srv);
@@ -518,6 +537,14 @@ TEST(targets_are_decoded_once)
 		{ "/%71uery?a=%ff", "\xef\xbf\xbd" },
 		{ "/query?a=%zz%4", "%zz%4" },
 		{ "/query?&&a=x&", "x" },
+		{ "/bytes?a=x&a=%FF%00+%2b%c3", "5:ff00202bc3" },
+		{ "/bytes?a=%4", "2:2534" },
+		{ "/bytes?a=%zz%", "4:257a7a25" },
+		{ "/bytes?a", "0:" },
+		{ "/bytes?a=&b=1", "0:" },
+		{ "/bytes?%61=1", "1:31" },
+		{ "/bytes?b=1", "none" },
+		{ "/bytes", "none" },
 	};
 	struct server srv = server_start();
 	autobuf struct strbuf out = STRBUF_INIT;
