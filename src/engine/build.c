@@ -157,6 +157,8 @@ static int build_mounts(const struct build *b, const struct build_order *o, cons
 	autoclose int root = -EBADF;
 	int rc = 0;
 
+	if (o->flags & BUILD_FILES)
+		return tree_bare_root(o->mounts[0].inside, mounts[0], err);
 	if (o->flags & BUILD_OWN_ROOT)
 		rc = tree_own_root(err);
 	if (rc < 0)
@@ -228,14 +230,16 @@ static void become_init(const struct build *b, const struct build_order *o, int 
 
 static void become_init(const struct build *b, const struct build_order *o, int init_fd)
 {
-	bool connected = o->flags & BUILD_CONNECTED;
-	int cgroup_fd = b->cgroup_fd, memory_fd = b->memory_fd;
+	bool connected = o->flags & BUILD_CONNECTED, files = o->flags & BUILD_FILES;
+	/* Without runs there is nothing to put into groups, nor a reason to reach them. */
+	int cgroup_fd = files ? -EBADF : b->cgroup_fd, memory_fd = files ? -EBADF : b->memory_fd;
 	int *keep[] = { &init_fd, &cgroup_fd, &memory_fd };
 	struct init_params p = {
 		.run_uid = MAIN_ID,
 		.run_gid = MAIN_ID,
 		.run_processes = o->pids,
-		.run_filter = o->filter != FILTER_NONE,
+		.run_filter = o->filter != FILTER_NONE && !files,
+		.files_only = files,
 		.work_dir = o->work_dir,
 		.env = b->z->env,
 	};

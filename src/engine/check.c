@@ -7,6 +7,9 @@
 
 #define MEMORY_LEAST (8ull << 20) /* below it init itself may not start */
 #define TMPFS_LEAST (64ull << 10)
+/* Of a file-only session: init, four workers and what they read ahead. */
+#define FILES_MEMORY (256ull << 20)
+#define FILES_PIDS 16u
 
 /* Of the engine or of the host, with everything below. */
 static const char *const closed_trees[] = {
@@ -94,6 +97,32 @@ static int check_network(const struct engine *e, uint8_t network, struct garret_
 	return 0;
 }
 
+/* What there is nothing of in a file-only session can't be asked for either. */
+static int check_files(const struct engine_open *o, struct garret_error *err)
+{
+	const struct {
+		const char *name;
+		bool asked;
+	} fields[] = {
+		{ "memory", o->memory_bytes },
+		{ "memory and swap", o->memory_swap_bytes },
+		{ "cpus", o->cpu_millis },
+		{ "cpu shares", o->cpu_shares },
+		{ "pids", o->pids },
+		{ "tmpfs", o->tmpfs_bytes },
+		{ "volumes", o->n_volumes },
+		{ "network", o->network != ENGINE_NET_NONE },
+		{ "ephemeral", o->flags & ENGINE_OPEN_EPHEMERAL },
+	};
+
+	for (size_t i = 0; o->flags & ENGINE_OPEN_FILES && i < ARRAY_SIZE(fields); i++)
+		if (fields[i].asked)
+			return garret_fail(err, GARRET_INVALID,
+					   "a file-only session can't be given: %s",
+					   fields[i].name);
+	return 0;
+}
+
 int check_open(const struct engine *e, const struct engine_open *o, struct garret_error *err)
 {
 	int rc;
@@ -108,7 +137,9 @@ int check_open(const struct engine *e, const struct engine_open *o, struct garre
 	if (o->flags & ENGINE_OPEN_EPHEMERAL && o->flags & ENGINE_OPEN_ATTACH)
 		return garret_fail(err, GARRET_INVALID,
 				   "nothing is kept of an ephemeral session to attach to");
-	rc = check_mount_point("the work directory", o->work_dir, err);
+	rc = check_files(o, err);
+	if (rc == 0)
+		rc = check_mount_point("the work directory", o->work_dir, err);
 	if (rc == 0)
 		rc = check_network(e, o->network, err);
 	for (uint32_t i = 0; rc == 0 && i < o->n_volumes; i++) {
@@ -141,11 +172,15 @@ int check_limits(const struct engine *e, const struct engine_open *o, struct cgr
 		 uint64_t *ret_tmpfs, struct garret_error *err)
 {
 	const struct conf *c = &e->conf;
+	const bool files = o->flags & ENGINE_OPEN_FILES;
+	const uint64_t default_memory =
+		files ? MIN(FILES_MEMORY, c->max_memory) : c->default_memory;
+	const uint64_t default_pids = files ? MIN(FILES_PIDS, c->max_pids) : c->default_pids;
 	uint8_t can = e->cg.limits;
 	uint64_t memory = 0, swap = 0, cpu = 0, shares = 0, pids = 0;
 	int rc;
 
-	rc = pick("memory", o->memory_bytes, c->default_memory, MEMORY_LEAST, c->max_memory,
+	rc = pick("memory", o->memory_bytes, default_memory, MEMORY_LEAST, c->max_memory,
 		  can & LIMIT_MEMORY, &memory, err);
 	if (rc == 0)
 		rc = pick("memory and swap", o->memory_swap_bytes, memory, memory, c->max_memory,
@@ -157,7 +192,7 @@ int check_limits(const struct engine *e, const struct engine_open *o, struct cgr
 		rc = pick("cpu shares", o->cpu_shares, 0, 2, 262144, can & LIMIT_SHARES, &shares,
 			  err);
 	if (rc == 0)
-		rc = pick("pids", o->pids, c->default_pids, 1, c->max_pids, can & LIMIT_PIDS, &pids,
+		rc = pick("pids", o->pids, default_pids, 1, c->max_pids, can & LIMIT_PIDS, &pids,
 			  err);
 	if (rc == 0)
 		rc = pick("tmpfs", o->tmpfs_bytes, c->default_tmpfs, TMPFS_LEAST, c->max_tmpfs,

@@ -45,6 +45,7 @@ static const struct {
 	{ "max_cpus",        KIND_CPUS,     offsetof(struct conf, max_cpu_millis) },
 	{ "max_pids",        KIND_U32,      offsetof(struct conf, max_pids) },
 	{ "max_sessions",    KIND_U32,      offsetof(struct conf, max_sessions) },
+	{ "max_files_sessions", KIND_U32,   offsetof(struct conf, max_files_sessions) },
 	{ "default_memory",  KIND_BYTES,    offsetof(struct conf, default_memory) },
 	{ "default_tmpfs",   KIND_BYTES,    offsetof(struct conf, default_tmpfs) },
 	{ "default_cpus",    KIND_CPUS,     offsetof(struct conf, default_cpu_millis) },
@@ -62,10 +63,12 @@ void conf_init(struct conf *c)
 		.cgroup_parent = xstrdup("garret"),
 		/* No distribution and no account tool gives out ids up here. */
 		.id_start = 0x6F000000,
-		.id_count = SLOT_IDS * 4097, /* the range on disk and 4096 slots */
+		/* The range on disk, and a slot for each session. */
+		.id_count = SLOT_IDS * (1 + 4096 + CONF_FILES_MAX),
 		.networks = 1u << ENGINE_NET_NONE,
 		.max_pids = 32768,
 		.max_sessions = 4096,
+		.max_files_sessions = 4,
 		.default_memory = 1ull << 30,
 		.default_tmpfs = 256ull << 20,
 		.default_pids = 512,
@@ -247,7 +250,12 @@ int conf_finish(struct conf *c, struct garret_error *err)
 			err, GARRET_INVALID,
 			"id_start and id_count: want at least %u ids between 65536 and %u",
 			2 * SLOT_IDS, 0xFFFE0000u);
-	slots = c->id_count / SLOT_IDS - 1;
+	if (c->max_files_sessions > CONF_FILES_MAX)
+		return garret_fail(err, GARRET_INVALID, "max_files_sessions is at most %d",
+				   CONF_FILES_MAX);
+	slots = c->ranges = c->id_count / SLOT_IDS - 1;
+	c->max_files_sessions = MIN(c->max_files_sessions, slots - 1);
+	slots -= c->max_files_sessions;
 	if (!c->max_sessions || c->max_sessions > slots)
 		c->max_sessions = slots;
 	if (sysinfo(&si) < 0)

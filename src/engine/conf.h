@@ -10,14 +10,16 @@
 
 #define CONF_DEFAULT_PATH "/etc/garret/engine.conf"
 #define CONF_UIDS_MAX 16
+#define CONF_FILES_MAX 64 /* of max_files_sessions: each takes a range of ids */
 
 struct conf {
 	char *state_dir, *workspace_root; /* workspace_root NULL: <state_dir>/workspaces */
 	char *etc_copy, *cgroup_parent;
-	uint32_t id_start, id_count;
-	uint32_t networks; /* bit per enum engine_network */
+	uint32_t id_start, id_count, ranges; /* ranges: slots that id_count is enough for */
+	uint32_t networks;                   /* bit per enum engine_network */
 	uint64_t max_memory, max_tmpfs, default_memory, default_tmpfs;
 	uint32_t max_cpu_millis, max_pids, max_sessions, default_cpu_millis, default_pids;
+	uint32_t max_files_sessions; /* beside max_sessions */
 	uint32_t pool_slots, pool_networks;
 	uid_t uids[CONF_UIDS_MAX]; /* who may connect besides root */
 	unsigned n_uids;

@@ -56,7 +56,7 @@ struct engine {
 
 	/* session.c, serve.c */
 	struct list sessions, peers;
-	unsigned n_sessions;
+	unsigned n_sessions, n_files; /* n_files: of these, those that hold only files */
 	int listen_fd;
 	struct loop_io listen_io;
 	bool private, ending;

@@ -69,6 +69,35 @@ static const char *const allowed[] = {
 };
 // clang-format on
 
+/*
+ * What init and a file worker need where nothing is executed and every mount is read-only.
+ * openat2 stays without conditions: its flags can't be seen here, and that nothing is
+ * written is the mounts' part.
+ */
+// clang-format off
+static const char *const allowed_files[] = {
+	/* the loop: connections, timers, children */
+	"accept4", "clock_gettime", "clock_nanosleep", "close", "close_range", "dup", "dup3",
+	"epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "fcntl", "getsockopt",
+	"nanosleep", "pipe2", "poll", "ppoll", "recvfrom", "recvmsg", "sendmsg", "sendto",
+	"setitimer", "setsockopt", "shutdown", "signalfd4", "timerfd_create", "timerfd_settime",
+	"wait4", "waitid",
+	/* becoming a worker, and ending one */
+	"capset", "exit", "exit_group", "kill", "pidfd_open", "pidfd_send_signal", "prctl",
+	"prlimit64", "setgroups", "setresgid", "setresuid", "setrlimit", "setsid", "umask",
+	/* files */
+	"chdir", "faccessat", "faccessat2", "fadvise64", "fchdir", "fgetxattr", "flistxattr",
+	"fstat", "fstatfs", "getdents64", "getxattr", "lgetxattr", "listxattr", "llistxattr",
+	"lseek", "newfstatat", "openat2", "pread64", "preadv", "read", "readahead", "readlink",
+	"readlinkat", "readv", "sendfile", "splice", "statfs", "statx", "write", "writev",
+	/* the C library */
+	"brk", "capget", "futex", "getegid", "geteuid", "getgid", "getpid", "getppid", "getrandom",
+	"getrlimit", "gettid", "getuid", "madvise", "mremap", "munmap", "restart_syscall",
+	"rseq", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_yield",
+	"set_robust_list", "set_tid_address", "sigaltstack", "tgkill",
+};
+// clang-format on
+
 /* Younger than this libseccomp's table; the same number on every architecture. */
 enum {
 	NR_MAP_SHADOW_STACK = 453,
@@ -181,6 +210,20 @@ static void other_rules(struct builder *b)
 	allow_if(b, number("clone"), bits_are(0, CLONE_NAMESPACES, 0));
 }
 
+static void files_rules(struct builder *b)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(allowed_files); i++)
+		rule(b, SCMP_ACT_ALLOW, number(allowed_files[i]), 0, NULL);
+	allow_if(b, number("openat"), bits_are(2, O_WRONLY | O_RDWR | O_TRUNC | OPEN_MAKES, 0));
+	allow_if(b, number("mmap"), bits_are(2, PROT_EXEC, 0));
+	allow_if(b, number("mprotect"), bits_are(2, PROT_EXEC, 0));
+	/* A worker is a fork, and adds a filter of its own. */
+	allow_if(b, number("clone"), bits_are(0, CLONE_NAMESPACES, 0));
+	rule(b, SCMP_ACT_ERRNO(ENOSYS), number("clone3"), 0, NULL);
+	allow_if2(b, number("seccomp"), bits_are(0, LOW32, SECCOMP_SET_MODE_FILTER),
+		  bits_are(1, LOW32, 0));
+}
+
 static void list_rules(struct builder *b)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(allowed); i++)
@@ -242,10 +285,14 @@ int filter_compile(enum filter_kind kind, struct filter *ret, struct garret_erro
 	b.rc = seccomp_attr_set(b.ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
 	if (b.rc == 0)
 		b.rc = seccomp_attr_set(b.ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
-	list_rules(&b);
-	mode_rules(&b, kind == FILTER_NO_SUID_SGID ? S_ISUID | S_ISGID : S_ISUID);
-	socket_rules(&b);
-	other_rules(&b);
+	if (kind == FILTER_FILES) {
+		files_rules(&b);
+	} else {
+		list_rules(&b);
+		mode_rules(&b, kind == FILTER_NO_SUID_SGID ? S_ISUID | S_ISGID : S_ISUID);
+		socket_rules(&b);
+		other_rules(&b);
+	}
 	if (b.rc < 0)
 		rc = garret_fail(err, GARRET_INTERNAL, "build the system call filter: %s",
 				 strerror(-b.rc));

@@ -5,6 +5,8 @@
  *
  * It allows clone3 and openat2, whose flags and modes it cannot see, because init
  * needs them; each run adds a filter that answers both with ENOSYS.
+ *
+ * FILTER_FILES is for sessions without runs: init and workers that read files.
  */
 #ifndef ENGINE_FILTER_H
 #define ENGINE_FILTER_H

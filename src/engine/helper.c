@@ -116,11 +116,11 @@ static int prepare(struct helper *h, struct garret_error *err)
 }
 
 /* Give one mount its ids and attributes, and look whether it can be written as it should. */
-static int dress_mount(const struct helper *h, const struct build_mount *m, int fd,
+static int dress_mount(const struct helper *h, const struct build_mount *m, bool files, int fd,
 		       struct garret_error *err)
 {
-	uint64_t attrs =
-		MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (m->read_only ? MOUNT_ATTR_RDONLY : 0);
+	uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+			 (m->read_only ? MOUNT_ATTR_RDONLY : 0) | (files ? MOUNT_ATTR_NOEXEC : 0);
 	bool ours = m->uid == h->disk_owner && m->gid == h->disk_owner;
 	autoclose int own = -EBADF;
 	struct statvfs vfs;
@@ -219,7 +219,21 @@ static int check_order(const struct build_order *o, size_t n, unsigned fds,
 	if (n < BUILD_ORDER_BYTES(0) || o->n_mounts > MOUNTS_MAX ||
 	    n != BUILD_ORDER_BYTES(o->n_mounts) || fds != o->n_mounts + 1 || o->filter >= FILTERS)
 		return garret_fail(err, GARRET_PROTOCOL, "a build order that makes no sense");
+	if (o->flags & BUILD_FILES && (o->n_mounts != 1 || !o->mounts[0].read_only))
+		return garret_fail(err, GARRET_PROTOCOL, "a build order for more than files");
 	return 0;
+}
+
+/* Many programs look their own name up. */
+static int set_hosts(const struct helper *h, const char *hostname, struct garret_error *err)
+{
+	char hosts[256];
+
+	(void)snprintf(
+		hosts, sizeof(hosts),
+		"127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+		hostname);
+	return write_hosts(h, hosts, 0, err);
 }
 
 /* Dress the mounts of the order and hand it on. */
@@ -228,22 +242,17 @@ static int pass_order(const struct helper *h, int child, struct garret_error *er
 	static struct build_order order; /* 40 KiB */
 	struct msg_fds fds;
 	ssize_t n = msg_recv(h->sock, &order, sizeof(order), &fds, err);
-	char hosts[256];
+	bool files = order.flags & BUILD_FILES;
 	int rc;
 
 	if (n <= 0)
 		return 0; /* the end of the engine, or of this slot */
 	rc = check_order(&order, (size_t)n, fds.n, err);
 	for (uint32_t i = 0; rc == 0 && i < order.n_mounts; i++)
-		rc = dress_mount(h, &order.mounts[i], fds.fd[i + 1], err);
+		rc = dress_mount(h, &order.mounts[i], files, fds.fd[i + 1], err);
 	if (rc < 0)
 		return rc;
-	/* Many programs look their own name up. */
-	(void)snprintf(
-		hosts, sizeof(hosts),
-		"127.0.0.1\tlocalhost\n127.0.1.1\t%s\n::1\tlocalhost ip6-localhost ip6-loopback\n",
-		order.hostname);
-	rc = write_hosts(h, hosts, 0, err);
+	rc = files ? 0 : set_hosts(h, order.hostname, err);
 	if (rc == 0)
 		rc = msg_send(child, &order, (size_t)n, fds.fd, fds.n, err);
 	return garret_wrap(rc, err, "the order");

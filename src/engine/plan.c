@@ -20,7 +20,8 @@ void plan_init(struct plan *p, const struct engine_open *o, uint64_t tmpfs_bytes
 			    .init_fd = -EBADF,
 			    .ephemeral = o->flags & ENGINE_OPEN_EPHEMERAL };
 	order->flags = (o->flags & ENGINE_OPEN_CONNECTED ? BUILD_CONNECTED : 0) |
-		       (o->network == ENGINE_NET_HOST ? BUILD_HOST_NET : 0);
+		       (o->network == ENGINE_NET_HOST ? BUILD_HOST_NET : 0) |
+		       (o->flags & ENGINE_OPEN_FILES ? BUILD_FILES : 0);
 	order->tmpfs_bytes = tmpfs_bytes;
 	memcpy(order->nonce, o->nonce, sizeof(o->nonce));
 	(void)snprintf(order->hostname, sizeof(order->hostname), "%s",
@@ -92,12 +93,31 @@ static int add_workspace(struct plan *p, struct engine *e, const struct engine_o
 	return 0;
 }
 
+/* The workspace of a file-only session: as it is, and nothing is made for it. */
+static int add_view(struct plan *p, struct engine *e, const struct engine_open *o,
+		    struct garret_error *err)
+{
+	uint32_t uid, gid;
+	autoclose int dir = workspace_find(e, o->id, &uid, &gid, err);
+	int fd;
+
+	if (dir < 0)
+		return dir;
+	fd = mount_clone(dir, "", false, err);
+	if (fd < 0)
+		return fd;
+	add_mount(p, o->work_dir, fd, uid, gid)->read_only = true;
+	return 0;
+}
+
 int plan_add_host(struct plan *p, struct engine *e, const struct engine_open *o,
 		  struct msg_fds *fds, int sock, const struct credentials *peer,
 		  bool *ret_workspace, struct garret_error *err)
 {
 	int rc = 0;
 
+	if (o->flags & ENGINE_OPEN_FILES)
+		return add_view(p, e, o, err);
 	for (uint32_t i = 0; i < o->n_volumes; i++) {
 		autoclose int volume = msg_fds_take(fds);
 		struct build_mount *m = add_mount(p, o->volumes[i].inside, -EBADF, 0, 0);
@@ -131,6 +151,8 @@ int plan_add_slot(struct plan *p, const struct engine *e, const char *slot,
 	};
 	const uint32_t owner = e->conf.id_start + SLOT_IDS - 1;
 
+	if (p->order->flags & BUILD_FILES)
+		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
 		struct build_mount *m;
 		char path[64];
@@ -180,6 +202,8 @@ int plan_send(struct plan *p, const struct engine *e, int sock, struct garret_er
 	for (uint32_t i = 0; i < o->n_mounts; i++)
 		if (!o->mounts[i].read_only && (o->mounts[i].uid == 0 || o->mounts[i].gid == 0))
 			o->filter = FILTER_NO_SUID_SGID;
+	if (o->flags & BUILD_FILES)
+		o->filter = FILTER_FILES;
 	if (e->conf.no_filter)
 		o->filter = FILTER_NONE;
 	sort_mounts(p);

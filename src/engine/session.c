@@ -54,6 +54,13 @@ struct session {
 
 static void on_deadline(struct loop_timer *t);
 static void start_queued(struct engine *e);
+static void session_end(struct session *s);
+static void fail(struct session *s, const struct garret_error *err);
+
+static bool holds_files(const struct session *s)
+{
+	return s->flags & ENGINE_OPEN_FILES;
+}
 
 static void session_free(struct session *s)
 {
@@ -65,6 +72,7 @@ static void session_free(struct session *s)
 	fd_close(s->pidfd);
 	list_remove(&s->link);
 	e->n_sessions--;
+	e->n_files -= holds_files(s);
 	free(s);
 	engine_check_end(e);
 }
@@ -93,6 +101,26 @@ static void on_no_status(struct loop_timer *t)
 	tell_end(t->ctx);
 }
 
+/*
+ * Nobody goes on looking at a workspace that is being deleted, nor keeps its files on the
+ * disk.  They may end after the answer: what they see has lost its name already.
+ */
+static void end_views(struct engine *e, const char *id)
+{
+	struct garret_error err = { 0 };
+	struct session *s;
+
+	(void)garret_fail(&err, GARRET_NOT_FOUND, "workspace %s was removed", id);
+	list_foreach (s, &e->sessions, link) {
+		if (!holds_files(s) || strcmp(s->id, id) != 0)
+			continue;
+		if (s->opened)
+			session_end(s);
+		else
+			fail(s, &err);
+	}
+}
+
 static void on_gone(void *ctx, bool clean)
 {
 	struct session *s = ctx;
@@ -100,6 +128,7 @@ static void on_gone(void *ctx, bool clean)
 	s->slot = NULL;
 	if (s->own_workspace && s->purge) {
 		workspace_drop(s->engine, s->id);
+		end_views(s->engine, s->id);
 		reaper_poke(s->engine);
 	}
 	log_info("session_closed", "session=%s clean=%d", s->id, clean);
@@ -315,14 +344,39 @@ static struct session *session_new(struct engine *e, struct peer *peer, const st
 	plan_init(&s->plan, o, tmpfs_bytes);
 	list_append(&e->sessions, &s->link);
 	e->n_sessions++;
+	e->n_files += holds_files(s);
 	return s;
 }
 
-static int admit(struct engine *e, const struct engine_open *o, const struct msg_fds *fds,
-		 struct garret_error *err)
+/* The one that may write to workspace ID, or NULL. */
+static struct session *find_owner(struct engine *e, const char *id)
 {
 	struct session *s;
 
+	list_foreach (s, &e->sessions, link)
+		if (!holds_files(s) && !strcmp(s->id, id))
+			return s;
+	return NULL;
+}
+
+static int admit_files(struct engine *e, const struct peer *peer, const struct engine_open *o,
+		       struct garret_error *err)
+{
+	const struct session *owner = find_owner(e, o->id);
+
+	if (e->n_files >= e->conf.max_files_sessions)
+		return garret_fail(err, GARRET_EXHAUSTED,
+				   "%u file-only sessions are open, no more are allowed",
+				   e->n_files);
+	/* What another peer is working on is not for us to read. */
+	if (owner && owner->peer != peer)
+		return garret_fail(err, GARRET_CONFLICT, "session %s is open", o->id);
+	return 0;
+}
+
+static int admit(struct engine *e, const struct peer *peer, const struct engine_open *o,
+		 const struct msg_fds *fds, struct garret_error *err)
+{
 	if (e->zygote_err.code != GARRET_OK) {
 		*err = e->zygote_err;
 		return -(int)err->code;
@@ -331,12 +385,14 @@ static int admit(struct engine *e, const struct engine_open *o, const struct msg
 		return garret_fail(err, GARRET_INVALID,
 				   "%u descriptors for %u volumes and a socket", fds->n,
 				   o->n_volumes);
-	if (e->n_sessions >= e->conf.max_sessions)
+	if (o->flags & ENGINE_OPEN_FILES)
+		return admit_files(e, peer, o, err);
+	if (e->n_sessions - e->n_files >= e->conf.max_sessions)
 		return garret_fail(err, GARRET_EXHAUSTED,
-				   "%u sessions are open, no more are allowed", e->n_sessions);
-	list_foreach (s, &e->sessions, link)
-		if (!strcmp(s->id, o->id))
-			return garret_fail(err, GARRET_CONFLICT, "session %s is open", o->id);
+				   "%u sessions are open, no more are allowed",
+				   e->n_sessions - e->n_files);
+	if (find_owner(e, o->id))
+		return garret_fail(err, GARRET_CONFLICT, "session %s is open", o->id);
 	return 0;
 }
 
@@ -351,7 +407,7 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 	if (rc == 0)
 		rc = check_limits(e, o, &limits, &tmpfs, err);
 	if (rc == 0)
-		rc = admit(e, o, fds, err);
+		rc = admit(e, peer, o, fds, err);
 	if (rc < 0)
 		return rc;
 	s = session_new(e, peer, o, tmpfs);
@@ -393,6 +449,9 @@ int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_
 		return garret_fail(err, GARRET_NOT_FOUND, "no such session");
 	if (s->closing)
 		return garret_fail(err, GARRET_CONFLICT, "session %s is closing", s->id);
+	if (purge && holds_files(s))
+		return garret_fail(err, GARRET_INVALID, "a file-only session can't purge %s",
+				   s->id);
 	s->closing = true;
 	s->close_request = request;
 	s->purge = purge;

@@ -25,10 +25,15 @@
 #define GIVE_UP_MS 15000 /* a process in D state: its ids stay taken until a restart */
 #define MAKING_MAX 8     /* helpers that prepare at the same time */
 
+static uint32_t slots_most(const struct engine *e)
+{
+	return e->conf.max_sessions + e->conf.max_files_sessions;
+}
+
 void slots_init(struct engine *e)
 {
 	list_init(&e->slots);
-	e->indexes = xcalloc(e->conf.max_sessions, 1);
+	e->indexes = xcalloc(e->conf.ranges, 1);
 	/* Never the handle of an earlier engine, whose leftovers may still be there. */
 	e->next_handle = (wall_us() / 1000u) << 16;
 }
@@ -49,9 +54,10 @@ static bool claim_on_host(struct engine *e, uint32_t base, bool claim)
 	return e->ids_fd < 0 || fcntl(e->ids_fd, F_OFD_SETLK, &l) == 0;
 }
 
+/* Of all there are, not only of as many as we may use: other engines take from the same. */
 static bool claim_index(struct engine *e, uint32_t *ret)
 {
-	for (uint32_t i = 0; i < e->conf.max_sessions; i++) {
+	for (uint32_t i = 0; i < e->conf.ranges; i++) {
 		if (e->indexes[i])
 			continue;
 		if (!claim_on_host(e, e->conf.id_start + SLOT_IDS * (i + 1), true))
@@ -252,8 +258,8 @@ static void fill(struct loop_later *l)
 		making += s->state == SLOT_PREPARING;
 		waiting += s->state == SLOT_WAITING;
 	}
-	while (making < MAKING_MAX && making + waiting < wanted &&
-	       e->n_slots < e->conf.max_sessions && !e->ending && e->zygote_ready) {
+	while (making < MAKING_MAX && making + waiting < wanted && e->n_slots < slots_most(e) &&
+	       !e->ending && e->zygote_ready) {
 		struct garret_error err = { 0 };
 
 		if (slot_start(e, &err) < 0) {

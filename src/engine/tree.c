@@ -259,3 +259,29 @@ int tree_own_root(struct garret_error *err)
 		rc = mount_pivot(root, err);
 	return garret_wrap(rc, err, "a root of the session's own");
 }
+
+int tree_bare_root(const char *inside, int mount_fd, struct garret_error *err)
+{
+	/* An inode per part of the longest path. */
+	static const struct mount_option options[] = {
+		{ "mode", "0755" }, { "size", "64k" }, { "nr_inodes", "1024" }, { NULL, NULL }
+	};
+	const uint64_t attrs = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+	autoclose int root = mount_new("tmpfs", options, attrs, err), target = -EBADF;
+	int rc;
+
+	if (root < 0)
+		return root;
+	rc = attach_host(root, "/tmp", err);
+	if (rc < 0)
+		return rc;
+	target = mount_target_make(root, inside, false, 0, err);
+	if (target < 0)
+		return target;
+	rc = mount_attach(mount_fd, target, err);
+	if (rc == 0)
+		rc = mount_attr(root, false, attrs | MOUNT_ATTR_RDONLY, -EBADF, err);
+	if (rc == 0)
+		rc = mount_pivot(root, err);
+	return garret_wrap(rc, err, "a root with nothing else");
+}

@@ -24,4 +24,10 @@ int tree_build(const char *etc_copy, struct garret_error *err);
  */
 int tree_own_root(struct garret_error *err);
 
+/*
+ * In a session's child: a root with nothing but the way to `inside`, and mount_fd there.
+ * Nothing else of this mount namespace can be reached from then on.
+ */
+int tree_bare_root(const char *inside, int mount_fd, struct garret_error *err);
+
 #endif

@@ -28,7 +28,7 @@
 /* workspace, home, /var/tmp, /etc/hosts, and the volumes */
 #define MOUNTS_MAX (ENGINE_VOLUMES_MAX + 4)
 
-enum filter_kind { FILTER_NONE, FILTER_NO_SUID, FILTER_NO_SUID_SGID, FILTERS };
+enum filter_kind { FILTER_NONE, FILTER_NO_SUID, FILTER_NO_SUID_SGID, FILTER_FILES, FILTERS };
 
 /* Descriptors: the cgroup directories in cgroup_mask's order, the sessions directory,
  * the lock of those who make, and a file with the filters behind each other, when there are any. */
@@ -60,7 +60,12 @@ struct build_mount {
 	char inside[ENGINE_PATH_MAX + 1];
 };
 
-enum build_flags { BUILD_CONNECTED = 1, BUILD_HOST_NET = 2, BUILD_OWN_ROOT = 4 };
+enum build_flags {
+	BUILD_CONNECTED = 1,
+	BUILD_HOST_NET = 2,
+	BUILD_OWN_ROOT = 4,
+	BUILD_FILES = 8, /* nothing but the one mount, which is read-only */
+};
 
 /* Descriptors: the init socket, then a detached mount for each of mounts. */
 struct build_order {

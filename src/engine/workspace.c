@@ -39,17 +39,24 @@ static int open_parent(struct engine *e, const char *id, struct garret_error *er
 	return take_fd(&fd);
 }
 
-/* Is there one?  Looked at before anything is made. */
-static int must_exist(struct engine *e, const char *id, struct garret_error *err)
+static int open_existing(struct engine *e, const char *id, struct garret_error *err)
 {
 	char path[ENGINE_ID_MAX + 16];
-	autoclose int fd = -EBADF;
+	int fd;
 
 	(void)snprintf(path, sizeof(path), "%s/workspace", id);
 	fd = open_beneath(e->workspaces_fd, path, O_PATH | O_DIRECTORY, 0);
 	if (fd < 0 && errno == ENOENT)
 		return garret_fail(err, GARRET_NOT_FOUND, "there is no workspace %s", id);
-	return fd < 0 ? garret_fail_errno(err, "open workspace %s", id) : 0;
+	return fd < 0 ? garret_fail_errno(err, "open workspace %s", id) : fd;
+}
+
+/* Is there one?  Looked at before anything is made. */
+static int must_exist(struct engine *e, const char *id, struct garret_error *err)
+{
+	autoclose int fd = open_existing(e, id, err);
+
+	return fd < 0 ? fd : 0;
 }
 
 /* Owned by no account: a session can leave a set-user-id file of this id. */
@@ -65,6 +72,18 @@ static int make_workspace(const struct engine *e, int parent)
 	if (mkdirat(parent, "workspace", 0755) < 0)
 		return errno == EEXIST ? 0 : -1;
 	return fchownat(parent, "workspace", owner, owner, AT_SYMLINK_NOFOLLOW);
+}
+
+static int check_owner(const struct engine *e, const char *id, const struct stat *st,
+		       struct garret_error *err)
+{
+	const uint32_t owner = workspace_owner(e);
+
+	if (st->st_uid != 0)
+		return 0;
+	return garret_fail(err, GARRET_DENIED,
+			   "workspace %s belongs to root; give it away with: chown -R %u:%u", id,
+			   owner, owner);
 }
 
 /* Have one more workspace ready; the timer comes again until there are enough. */
@@ -104,7 +123,6 @@ static void use_spare(struct engine *e, const char *id)
 int workspace_open(struct engine *e, const char *id, bool attach, uint32_t *ret_uid,
 		   uint32_t *ret_gid, struct garret_error *err)
 {
-	const uint32_t owner = workspace_owner(e);
 	autoclose int parent = -EBADF, fd = -EBADF;
 	struct stat st;
 	int rc = attach ? must_exist(e, id, err) : 0;
@@ -120,11 +138,28 @@ int workspace_open(struct engine *e, const char *id, bool attach, uint32_t *ret_
 	fd = open_beneath(parent, "workspace", O_PATH | O_DIRECTORY, 0);
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return garret_fail_errno(err, "open workspace %s", id);
-	if (st.st_uid == 0)
-		return garret_fail(
-			err, GARRET_DENIED,
-			"workspace %s belongs to root; give it away with: chown -R %u:%u", id,
-			owner, owner);
+	rc = check_owner(e, id, &st, err);
+	if (rc < 0)
+		return rc;
+	*ret_uid = st.st_uid;
+	*ret_gid = st.st_gid;
+	return take_fd(&fd);
+}
+
+int workspace_find(struct engine *e, const char *id, uint32_t *ret_uid, uint32_t *ret_gid,
+		   struct garret_error *err)
+{
+	autoclose int fd = open_existing(e, id, err);
+	struct stat st;
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return garret_fail_errno(err, "look at workspace %s", id);
+	rc = check_owner(e, id, &st, err);
+	if (rc < 0)
+		return rc;
 	*ret_uid = st.st_uid;
 	*ret_gid = st.st_gid;
 	return take_fd(&fd);

@@ -51,6 +51,12 @@ enum engine_open_flags {
 	ENGINE_OPEN_EPHEMERAL = 2,
 	/* Only over a workspace that is there already; NOT_FOUND otherwise. */
 	ENGINE_OPEN_ATTACH = 4,
+	/*
+	 * A session that holds nothing but a workspace that is there already, read-only,
+	 * and has no runs.  Limits, volumes and a network can't be asked for with it.
+	 * Beside a session of the same id, and several times; a purge ends it.
+	 */
+	ENGINE_OPEN_FILES = 8,
 };
 
 enum engine_cgroup { ENGINE_CGROUP_NONE, ENGINE_CGROUP_V1, ENGINE_CGROUP_V2, ENGINE_CGROUP_HYBRID };

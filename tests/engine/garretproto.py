@@ -12,6 +12,7 @@ Engine errors arrive as EngineError with `.code` (a name of include/garret/error
 """
 
 import os
+import re
 import select
 import socket
 import struct
@@ -22,11 +23,10 @@ import time
 HELLO, OPEN, CLOSE, USAGE, DOCTOR = range(1, 6)
 HELLO_OK, OPENED, DONE, ERROR, USAGE_OK, DOCTOR_ROW, DIED = range(64, 71)
 NONE, HOST, BRIDGE = range(3)
-CONNECTED, EPHEMERAL = 1, 2
+CONNECTED, EPHEMERAL, ATTACH, FILES = 1, 2, 4, 8
 DEATHS = ["exit", "oom", "closed"]
-CODES = ("OK INVALID UNAUTHORIZED NOT_FOUND CONFLICT GONE TOO_LARGE EXHAUSTED UNAVAILABLE UNSUPPORTED "
-         "DENIED TIMEOUT OUTPUT_LIMIT NOT_DIRECTORY IS_DIRECTORY EXISTS NOT_REGULAR NO_SPACE MISUSE "
-         "PROTOCOL INTERNAL").split()
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../include/garret/error.h")) as header:
+    CODES = ["OK", *re.findall(r"X\((\w+), \d", header.read())]
 
 # proto/init.h
 I_HELLO, I_RUN, I_ATTACH, I_DETACH, I_ACK, I_STOP, I_SIGNAL, I_STDIN = range(1, 9)

@@ -345,6 +345,33 @@ def every_field_of_open() -> None:
 
 
 @test
+def every_field_of_a_file_only_open() -> None:
+    def attack(host: Host, engine: g.Engine) -> None:
+        flags = g.CONNECTED | g.FILES
+        engine.open("x").close()  # there is something to look at now
+        wrong = [g.open_body("x", flags=flags | more) for more in (g.EPHEMERAL, 16, 1 << 31)]
+        wrong += [g.open_body("x", flags=flags, network=n) for n in range(1, 256)]
+        for field in ("memory", "memory_swap", "cpu_millis", "cpu_shares", "pids", "tmpfs"):
+            wrong += [g.open_body("x", flags=flags, **{field: 1 << bit}) for bit in range(32)]
+        wrong += [g.open_body(name, flags=flags) for name in [*NAMES, "absent"]]
+        wrong += [g.open_body("x", flags=flags, work_dir=path) for path in PATHS]
+        wrong += [g.open_body("x", flags=g.FILES), g.open_body("x", flags=flags, volumes=[("/data", True)])]
+        for body in wrong:
+            assert try_open(engine, body) == g.ERROR, body
+        own = os.open(host.own + "/own", os.O_PATH)
+        for fds in ([], [own], [own] * 33, [0, own]):  # a directory of one's own isn't shown in its place
+            assert try_open(engine, g.open_body("x", flags=flags), fds) == g.ERROR
+        views = [engine.open("x", flags=flags) for _ in range(4)]
+        for _ in range(50):
+            assert try_open(engine, g.open_body("x", flags=flags)) == g.ERROR
+        for v in views:
+            v.sock.close()
+            engine.wait_died(v.handle)
+
+    with_engine(attack)
+
+
+@test
 def handles_that_are_not_ours() -> None:
     def attack(host: Host, engine: g.Engine) -> None:
         rng = random.Random(SEED)

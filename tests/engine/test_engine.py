@@ -17,6 +17,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import garretproto as g  # noqa: E402
+import inject  # noqa: E402
 
 MiB = 1 << 20
 
@@ -295,6 +296,159 @@ print("dumpable", os.access("/proc/1/mem", os.R_OK))
         os.kill(self.session.pid, signal.SIGKILL)
         self.assertEqual(self.engine.wait_died(self.session.handle), "exit")
         self.error("NOT_FOUND", self.engine.usage, self.session.handle)
+
+
+class Files(EngineTest):
+    """Sessions that hold nothing but a workspace."""
+
+    config = "max_sessions = 2\n"
+
+    def setUp(self):
+        super().setUp()
+        self.session = self.engine.open("s")
+        self.session.sh("echo hi > f; mkdir d; echo x > d/x; ln -s / l; ln -s /etc/passwd d/p")
+
+    def view(self, name="s", **more):
+        return self.engine.open(name, flags=g.CONNECTED | g.FILES, **more)
+
+    def test_nothing_else_is_reachable(self):
+        view = self.view(work_dir="/srv/a/b")
+        root = f"/proc/{view.pid}/root"
+        found = {os.path.join(at, name)[len(root):] for at, dirs, files in os.walk(root) for name in dirs + files}
+        self.assertEqual(found, {"/srv", "/srv/a", "/srv/a/b"} | {"/srv/a/b/" + n for n in ("f", "d", "d/x", "d/p", "l")})
+        with open(f"/proc/{view.pid}/mountinfo") as f:
+            mounts = {line.split()[4]: set(line.split()[5].split(",")) for line in f}
+        self.assertEqual(set(mounts), {"/", "/srv/a/b"})
+        for options in mounts.values():
+            self.assertLessEqual({"ro", "nosuid", "nodev", "noexec"}, options)
+        self.assertEqual(os.readlink(f"/proc/{view.pid}/cwd"), "/")
+        for fd in os.listdir(f"/proc/{view.pid}/fd"):
+            st = os.stat(f"/proc/{view.pid}/fd/{fd}")
+            what = (stat.S_IFMT(st.st_mode), st.st_rdev)  # /dev/null, sockets, what epoll and signalfd are
+            self.assertIn(what, [(stat.S_IFCHR, os.makedev(1, 3)), (stat.S_IFSOCK, 0), (0, 0)], fd)
+        self.assertNotEqual(os.readlink(f"/proc/{view.pid}/ns/net"), os.readlink("/proc/self/ns/net"))
+        with open(f"/proc/{view.pid}/status") as f:
+            status = f.read()
+        self.assertIn("Seccomp:\t2", status)
+        self.assertIn("NoNewPrivs:\t1", status)
+        self.assertIn("CapPrm:\t00000000000000e0", status)
+
+    def test_filter(self):
+        """Every call is made by that init itself."""
+        view = self.view()
+        with inject.Process(view.pid) as p:
+            path = b"/workspace/f\0"
+            refused = ("execve execveat socket socketpair ptrace mount umount2 move_mount open_tree fsopen fsmount chroot "
+                       "pivot_root setns unshare mkdir mkdirat unlink unlinkat rename renameat renameat2 link linkat symlink "
+                       "symlinkat mknod mknodat chmod fchmod fchmodat chown fchown fchownat truncate ftruncate fallocate "
+                       "utimensat setxattr fsetxattr removexattr pwrite64 creat open bpf keyctl add_key io_uring_setup "
+                       "perf_event_open process_vm_readv process_vm_writev pidfd_getfd memfd_create userfaultfd ioctl "
+                       "inotify_init1 fanotify_init open_by_handle_at name_to_handle_at bind connect listen shmget "
+                       "msgget mq_open personality reboot sethostname kexec_load").split()
+            for name in refused:
+                self.assertEqual(p.call(name, path, path, path, 0, 0), "EPERM", name)
+            self.assertEqual(p.call("clone3", 0, 0), "ENOSYS")
+            self.assertEqual(p.call("clone", 0x10000000 | 17, 0), "EPERM")  # a user namespace
+            self.assertEqual(p.call("mmap", 0, 4096, 7, 0x22, -1, 0), "EPERM")
+            for flags in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_TMPFILE):
+                self.assertEqual(p.call("openat", -100, path, flags, 0o600), "EPERM", flags)
+            how = struct.pack("<QQQ", os.O_RDWR, 0, 0)
+            self.assertIn(p.call("openat2", -100, path, how, 24), ("EROFS", "EACCES"))  # init isn't the files' user
+            how = struct.pack("<QQQ", os.O_RDONLY | os.O_DIRECTORY, 0, 0)
+            fd = p.call("openat2", -100, b"/workspace/../../..\0", how, 24)
+            self.assertIsInstance(fd, int)
+            self.assertEqual(p.names(fd), {".", "..", "workspace"})
+            self.assertEqual(p.call("close", fd), 0)
+            fd = p.call("openat", -100, b"/workspace/d\0", os.O_RDONLY | os.O_DIRECTORY, 0)
+            self.assertEqual(p.names(fd), {".", "..", "x", "p"})
+            self.assertEqual(p.call("openat", fd, b"x\0", os.O_RDONLY, 0), fd + 1)
+            self.assertEqual(p.read(fd + 1), b"x\n")
+            self.assertEqual(p.call("openat", fd, b"p\0", os.O_RDONLY, 0), "ENOENT")
+            for n in (fd, fd + 1):
+                self.assertEqual(p.call("close", n), 0)
+        view.close()
+
+    def test_no_runs(self):
+        view = self.view()
+        view.start(["true"])
+        with self.assertRaises(g.EngineError) as caught:
+            view.step()
+        self.assertEqual(caught.exception.code, "UNSUPPORTED")
+        view.send(g.I_PING)
+        self.assertEqual(view.step()[0], g.I_PONG)
+        self.assertEqual(self.engine.usage(view.handle)["memory_limit"], 256 * MiB)
+        self.assertLessEqual(self.engine.usage(view.handle)["pids"], 1)
+
+    def test_beside_a_session_and_without(self):
+        views = [self.view(), self.view()]
+        self.session.sh("echo new > g")
+        for v in views:
+            with open(f"/proc/{v.pid}/root/workspace/g") as f:
+                self.assertEqual(f.read(), "new\n")
+        self.session.close()
+        views.append(self.view())
+        self.session = self.engine.open("s")
+        for v in views:
+            self.assertEqual(sorted(os.listdir(f"/proc/{v.pid}/root/workspace")), ["d", "f", "g", "l"])
+            v.close()
+        self.assertEqual(self.session.sh("cat g").stdout, b"new\n")
+
+    def test_nothing_is_made(self):
+        base = os.path.join(self.state, "workspaces")
+        os.makedirs(base + "/own/workspace")
+        os.chmod(base + "/own", 0o755)
+        os.chown(base + "/own/workspace", 4321, 4322)
+        os.makedirs(base + "/roots/workspace")
+        os.makedirs(base + "/foreign/other")
+        os.symlink(base + "/own", base + "/link")
+        os.makedirs(base + "/half")
+        os.symlink(base + "/own/workspace", base + "/half/workspace")
+
+        def state():
+            found = [os.path.join(at, n) for at, dirs, files in os.walk(base) for n in dirs + files]
+            return sorted((p, st.st_mode, st.st_uid, st.st_mtime_ns, st.st_ctime_ns) for p in found for st in [os.lstat(p)])
+
+        before = state()
+        self.view("own").close()
+        for name in ("absent", "foreign"):
+            self.error("NOT_FOUND", self.view, name)
+        for name in ("roots", "link", "half"):
+            with self.assertRaises(g.EngineError):
+                self.view(name)
+        self.assertEqual(state(), before)
+
+    def test_what_cannot_be_asked_for(self):
+        for field, name in (("memory", "memory"), ("memory_swap", "memory and swap"), ("cpu_millis", "cpus"),
+                            ("cpu_shares", "cpu shares"), ("pids", "pids"), ("tmpfs", "tmpfs")):
+            self.assertIn(name, self.error("INVALID", self.view, **{field: 64 * MiB}))
+        self.assertIn("volumes", self.error("INVALID", self.view, volumes=[(self.dir, "/data", True)]))
+        self.assertIn("network", self.error("INVALID", self.view, network=g.HOST))
+        self.assertIn("ephemeral", self.error("INVALID", self.engine.open, "s", flags=g.CONNECTED | g.FILES | g.EPHEMERAL))
+        self.error("INVALID", self.engine.open, "s", flags=g.FILES)  # this socket doesn't listen
+        view = self.view()
+        self.error("INVALID", self.engine.call, g.CLOSE, struct.pack("<QB", view.handle, 1))
+
+    def test_bounds(self):
+        second = self.engine.open("second")
+        self.error("EXHAUSTED", self.engine.open, "third")
+        views = [self.view() for _ in range(4)]  # not of the same number
+        self.error("EXHAUSTED", self.view)
+        views.pop().close()
+        views.append(self.view("second"))
+        second.close()
+        self.engine.open("third").close()
+
+    def test_purge_ends_it(self):
+        views = [self.view(), self.view()]
+        self.session.close(purge=True)
+        for v in views:
+            self.assertEqual(self.engine.wait_died(v.handle), "exit")
+        self.error("NOT_FOUND", self.view)
+        self.session = self.engine.open("s")
+        self.assertEqual(self.session.sh("ls -A").stdout, b"")
+        self.assertEqual(os.listdir(f"/proc/{self.view().pid}/root/workspace"), [])
+        trash = os.path.join(self.state, "workspaces/.trash")
+        self.assertTrue(wait_until(lambda: not os.listdir(trash)))
 
 
 class Limits(EngineTest):
@@ -714,6 +868,16 @@ except OSError:
         self.assertEqual(other.sh("echo alive").stdout, b"alive\n")
         b.open("mine").close()
 
+    def test_files_of_another_peer(self):
+        a, b = self.connect(), self.connect()
+        s = a.open("mine")
+        with self.assertRaises(g.EngineError) as caught:
+            b.open("mine", flags=g.CONNECTED | g.FILES)
+        self.assertEqual(caught.exception.code, "CONFLICT")
+        a.open("mine", flags=g.CONNECTED | g.FILES).close()
+        s.close()
+        b.open("mine", flags=g.CONNECTED | g.FILES).close()
+
 
 class HostNetwork(EngineTest):
     config = "networks = none host\nmax_pids = 100\n# comment\n\npool_slots = 1\n"
@@ -754,6 +918,7 @@ class Configuration(unittest.TestCase):
         self.refused("networks = bridge\n", "line 1")
         self.refused("state_dir = relative\n", "line 1")
         self.refused("id_start = 0\n", "id_start")
+        self.refused("max_files_sessions = 65\n", "max_files_sessions")
         self.refused("", "nobody else can write", mode=0o622)
 
 
