@@ -24,7 +24,13 @@ bool runs_too_long(struct call *c, const char *const *argv, const char *const *e
 /* stream.c */
 void stream_start(struct call *c);
 /* files.c */
-void files_use_shell(struct call *c);
+void files_read(struct call *c);
+void files_write(struct call *c);
+void files_stat(struct call *c);
+void files_realpath(struct call *c);
+void files_list(struct call *c);
+void files_mkdir(struct call *c);
+void files_remove(struct call *c);
 /* openapi.c */
 void openapi_document(struct call *c);
 void openapi_page(struct call *c);

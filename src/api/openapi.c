@@ -44,6 +44,8 @@ static const struct {
 	{ "SessionEvent", "seq:integer at:number op:string target:string ok:boolean detail:string "
 			  "duration_ms:number" },
 	{ "EventList", "events:SessionEvent* latest_seq:integer" },
+	{ "FileEntry", "name:string path:string is_dir:boolean size:integer? modified_at:string?" },
+	{ "RealPath", "path:string" },
 	{ "RunResult", "stdout:string stderr:string exit_code:integer? timed_out:boolean "
 		       "output_limited:boolean output_limit:integer?" },
 };
@@ -117,6 +119,7 @@ static void field_type(struct strbuf *out, const struct json_field *f)
 			"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}",
 		[JSON_KIND_RUN_ID] = "{\"type\":\"string\"",
 		[JSON_KIND_NAME] = "{\"type\":\"string\"",
+		[JSON_KIND_PATH] = "{\"type\":\"string\"",
 	};
 	bool nullable = f->flags & JSON_NULLABLE;
 
@@ -184,7 +187,7 @@ static void answers(struct strbuf *out, const struct route *r)
 	} else {
 		json_put_raw(out, "\"200\":{\"description\":\"Done\",\"content\":"
 				  "{\"application/json\":{\"schema\":");
-		plain_type(out, r->answer, strlen(r->answer));
+		shape_type(out, r->answer, strlen(r->answer));
 		strbuf_addstr(out, "}}}");
 	}
 	if (r->auth != ROUTE_OPEN)

@@ -54,17 +54,17 @@ static const struct json_field stop_params[] = {
 	END
 };
 static const struct json_field path_body[] = {
-	FIELD(path_values, path, JSON_KIND_STRING, JSON_REQUIRED, "absolute"),
+	FIELD(path_values, path, JSON_KIND_PATH, JSON_REQUIRED, "absolute"),
 	END
 };
 static const struct json_field path_query[] = {
-	FIELD(path_values, path, JSON_KIND_STRING, JSON_REQUIRED, "absolute"),
+	FIELD(path_values, path, JSON_KIND_PATH, JSON_REQUIRED, "absolute"),
 	END
 };
 
-#define FILES(op, what)                                                              \
-	{ "POST", "/sessions/{session_id}/files/" op, ROUTE_SESSION, .body = path_body, \
-	  SIZE(path_values), .handle = files_use_shell, .summary = what }
+#define FILES(op, what, shape)                                                         \
+	{ "POST", "/sessions/{session_id}/files/" #op, ROUTE_SESSION, .body = path_body, \
+	  SIZE(path_values), .handle = files_##op, .summary = what, .answer = shape }
 
 /* Of several with one path the first one's method is what 405 allows. */
 const struct route routes[] = {
@@ -93,14 +93,14 @@ const struct route routes[] = {
 	{ "POST", "/v1/sessions/{session_id}/stream", ROUTE_SESSION, .body = stream_body, SIZE(stream_values),
 	  .body_limit = 12u << 20, .upgrades = true, .handle = stream_start,
 	  .summary = "Run a program with live streams: garretd(8) has the protocol" },
-	FILES("read", "Read a file"),
+	FILES(read, "Read a file", NULL),
 	{ "POST", "/sessions/{session_id}/files/write", ROUTE_SESSION, .query = path_query,
-	  SIZE(path_values), .unread = true, .handle = files_use_shell, .summary = "Write a file" },
-	FILES("stat", "Describe a file"),
-	FILES("realpath", "Resolve a path"),
-	FILES("list", "List a directory"),
-	FILES("mkdir", "Make a directory"),
-	FILES("remove", "Remove a file or directory"),
+	  SIZE(path_values), .unread = true, .handle = files_write, .summary = "Write a file" },
+	FILES(stat, "Describe a file", "FileEntry"),
+	FILES(realpath, "Resolve a path", "RealPath"),
+	FILES(list, "List a directory", "FileEntry*"),
+	FILES(mkdir, "Make a directory", NULL),
+	FILES(remove, "Remove a file or directory", NULL),
 	{ "GET", "/openapi.json", ROUTE_OPEN, .head = true, .handle = openapi_document,
 	  .summary = "This description" },
 	{ "GET", "/docs", ROUTE_OPEN, .head = true, .handle = openapi_page, .summary = "Where the description is" },

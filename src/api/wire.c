@@ -163,10 +163,9 @@ void wire_policy(struct strbuf *out, const struct config *c)
 	string(out, "tmpfs_size", c->tmpfs_size);
 	boolean(out, "prewarm", c->prewarm);
 	boolean(out, "buildkit", false);
-	/* The file routes answer 409 so far: clients then take the shell at once. */
-	boolean(out, "native_files", false);
-	boolean(out, "native_writes", false);
-	boolean(out, "native_realpath", false);
+	boolean(out, "native_files", c->native_files);
+	boolean(out, "native_writes", c->native_files);
+	boolean(out, "native_realpath", c->native_files);
 	json_close(out, '}');
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/strbuf.h"
+#include "core/file_events.h"
 
 #define RUN_ID_BYTES 16
 
@@ -78,6 +79,8 @@ typedef void (*box_run_end_fn)(void *ctx, struct box_run_end *end);
 /* The environment died by itself (box_close is still due). */
 typedef void (*box_died_fn)(void *ctx);
 
+struct box_file; /* a file operation */
+
 struct provider_ops {
 	const char *name;
 
@@ -111,6 +114,20 @@ struct provider_ops {
 	bool (*busy)(const struct box_run *run);
 	/* Nobody listens any more: no event is delivered, the run is stopped. */
 	void (*leave)(struct box_run *run);
+
+	/* Start a file operation; the strings are copied, the events borrowed. */
+	struct box_file *(*file)(struct box *box, const struct file_request *rq,
+				 const struct file_events *events, void *ctx,
+				 struct garret_error *err);
+	/* The next bytes of the body: how many were taken; room() comes when that was less. */
+	size_t (*file_body)(struct box_file *f, const void *data, size_t n);
+	void (*file_body_end)(struct box_file *f);
+	/* After info() of a large FILE_READ: where its bytes can be read (non-blocking, the
+	 * caller's), or with ret_fd NULL: they aren't wanted. */
+	int (*file_pipe)(struct box_file *f, int *ret_fd, struct garret_error *err);
+	void (*file_pause)(struct box_file *f, bool pause);
+	/* Nobody listens any more: no event comes, what was begun is given up. */
+	void (*file_leave)(struct box_file *f);
 
 	/* A spooled output: a descriptor for reading, or -1 with errno. */
 	int (*spool_open)(struct provider *p, const char *name);

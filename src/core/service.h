@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "core/config.h"
+#include "core/file_events.h"
 
 struct service;
 
@@ -137,6 +138,28 @@ void service_run_leave(struct run_wait *w);
 /* Always succeeds; done when the run has ended, or at once when there is none. */
 void service_stop(struct service *s, const char *session_id, const char *run_id, plain_done done,
 		  void *ctx);
+
+/* ---- files ---- */
+
+struct file_call; /* an operation under way */
+/*
+ * Start one; NULL when it was refused (then *no says why, at once).  `name` is
+ * its name in the activity log, NULL: it isn't logged.  The strings of rq are
+ * copied, the events borrowed; the call is valid until end() or leave.
+ */
+struct file_call *service_file(struct service *s, const char *session_id, const char *name,
+			       const struct file_request *rq, const struct file_events *events,
+			       void *ctx, struct refusal *no);
+/* The next bytes of the body: how many were taken; room() comes when that was less. */
+size_t file_call_body(struct file_call *f, const void *data, size_t n);
+void file_call_body_end(struct file_call *f);
+/* See provider.h. */
+int file_call_pipe(struct file_call *f, int *ret_fd, struct garret_error *err);
+void file_call_pause(struct file_call *f, bool pause);
+/* The client went away: no event comes, what was begun is given up. */
+void file_call_leave(struct file_call *f);
+/* "FileNotFoundError" and the other four that published clients know; NULL: none of them. */
+const char *file_error_name(const struct garret_error *err);
 
 /* ---- commands with live streams (ours; the published wire has none) ---- */
 

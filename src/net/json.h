@@ -78,7 +78,11 @@ enum json_kind {
 	JSON_KIND_ENVIRON, /* the same from an object: "NAME=VALUE" */
 	JSON_KIND_RUN_ID,  /* JSON_KIND_STRING with a pattern */
 	JSON_KIND_NAME,
+	JSON_KIND_PATH, /* JSON_KIND_STRING, or json_path_nul when it has a NUL inside */
 };
+
+/* A path that no C string holds; who gets it says so. */
+extern const char json_path_nul[];
 
 enum json_flags {
 	JSON_REQUIRED = 1 << 0,

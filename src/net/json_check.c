@@ -364,6 +364,8 @@ static void check_float(const struct place *at, unsigned flags, double *ret, str
 	range(e, at, flags, v, true);
 }
 
+const char json_path_nul[] = "";
+
 /* A C string can't hold a NUL; what has one is refused by name, never cut short. */
 static const char *plain_string(const struct place *at, enum json_kind kind, struct json_errors *e)
 {
@@ -380,6 +382,8 @@ static const char *plain_string(const struct place *at, enum json_kind kind, str
 		json_put_string(&ctx, json_kind_pattern(kind));
 		json_close(&ctx, '}');
 		add(e, at, "string_pattern_mismatch", msg.buf, ctx.buf);
+	} else if (nul && kind == JSON_KIND_PATH) {
+		return json_path_nul;
 	} else if (nul) {
 		add(e, at, "value_error", "Value error, must not contain a NUL character",
 		    "{\"error\":\"NUL\"}");
@@ -481,6 +485,7 @@ static void check_value(const struct json_field *f, const struct place *at, void
 
 	switch (f->kind) {
 	case JSON_KIND_STRING:
+	case JSON_KIND_PATH:
 	case JSON_KIND_NAME:
 	case JSON_KIND_RUN_ID:
 		s = plain_string(at, f->kind, e);

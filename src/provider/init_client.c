@@ -434,6 +434,17 @@ void init_client_spool(struct init_client *c, uint32_t index, int out_fd, int er
 	chan_send(&c->chan, p.buf, init_end(&p), fds, 2);
 }
 
+uint64_t init_client_worker(struct init_client *c, uint32_t slot, int sock)
+{
+	uint8_t frame[INIT_FRAME_MAX];
+	struct put p;
+
+	init_begin(&p, frame, INIT_WORKER, ++c->last_request);
+	put_u32(&p, slot);
+	chan_send(&c->chan, p.buf, init_end(&p), &sock, 1);
+	return c->last_request;
+}
+
 void init_client_ping(struct init_client *c)
 {
 	uint8_t frame[INIT_FRAME_MAX];

@@ -63,6 +63,8 @@ void init_client_stdin(struct init_client *c, const uint8_t *run, const void *da
 void init_client_winch(struct init_client *c, const uint8_t *run, uint16_t rows, uint16_t columns);
 void init_client_spool(struct init_client *c, uint32_t index, int out_fd, int err_fd);
 void init_client_ping(struct init_client *c);
+/* Start a file worker in that slot with its end of a socket pair; the number for done(). */
+uint64_t init_client_worker(struct init_client *c, uint32_t slot, int sock);
 /* Init has much to take already: what can wait should. */
 bool init_client_busy(const struct init_client *c);
 

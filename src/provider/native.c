@@ -34,6 +34,7 @@ static void drop_init(struct box *b)
 	loop_timer_clear(&b->spool_retry);
 	b->init = init_client_free(b->init);
 	runs_end_all(b);
+	files_end_all(b);
 }
 
 static void on_init_lost(void *ctx, const struct garret_error *err)
@@ -53,12 +54,19 @@ static void on_init_lost(void *ctx, const struct garret_error *err)
 	}
 }
 
+/* Of the requests that are answered so only a worker's start is waited for. */
+static void on_init_done(void *ctx, uint64_t request, const struct garret_error *err)
+{
+	files_on_start(ctx, request, err);
+}
+
 static const struct init_events init_events = {
 	.ready = on_ready,
 	.lost = on_init_lost,
 	.out = run_on_out,
 	.exited = run_on_exited,
 	.stdin_taken = run_on_stdin_taken,
+	.done = on_init_done,
 };
 
 /* ---- opening ---- */
@@ -167,6 +175,7 @@ static void native_open(struct provider *p, const struct box_spec *spec, box_ope
 	b->p = p;
 	(void)snprintf(b->id, sizeof(b->id), "%s", spec->id);
 	list_init(&b->runs);
+	files_init(b);
 	list_append(&p->boxes, &b->link);
 	b->opened = done;
 	b->opened_ctx = ctx;
@@ -240,6 +249,12 @@ const struct provider_ops native_ops = {
 	.signal = native_signal,
 	.busy = native_busy,
 	.leave = native_leave,
+	.file = native_file,
+	.file_body = native_file_body,
+	.file_body_end = native_file_body_end,
+	.file_pipe = native_file_pipe,
+	.file_pause = native_file_pause,
+	.file_leave = native_file_leave,
 	.spool_open = native_spool_open,
 	.spool_remove = native_spool_remove,
 };

@@ -26,6 +26,16 @@ struct provider {
 	bool lost;
 };
 
+/* One of the processes that carry out file operations; garretd's end of its socket. */
+struct file_worker {
+	struct chan chan;
+	struct box *box;
+	struct box_file *job;    /* NULL: idle */
+	uint64_t start;          /* init's answer to this request is due; 0: none */
+	bool lost;               /* its socket ended before that answer came */
+	struct loop_timer timer; /* idle: to end it; busy: it takes too long */
+};
+
 struct box {
 	struct list link; /* provider.boxes */
 	struct provider *p;
@@ -36,6 +46,9 @@ struct box {
 	struct init_client *init;
 	struct list runs;
 	uint32_t next_spool, spools_ahead;
+	struct file_worker workers[INIT_WORKERS];
+	struct list files; /* operations that wait for a worker, oldest first */
+	struct loop_later files_later;
 	struct loop_timer spool_retry;
 	bool asked; /* the engine's answer to OPEN is due */
 	bool greeted, dead, closing;
@@ -65,6 +78,18 @@ struct box_run {
 void socket_path(const struct provider *p, const char *name, char out[80]);
 int socket_take(struct provider *p, struct control_socket *ret, struct garret_error *err);
 void sockets_refill(struct loop_timer *t);
+
+/* native_files.c */
+void files_init(struct box *b);
+void files_end_all(struct box *b); /* the session is gone */
+void files_on_start(struct box *b, uint64_t request, const struct garret_error *err);
+struct box_file *native_file(struct box *b, const struct file_request *rq,
+			     const struct file_events *events, void *ctx, struct garret_error *err);
+size_t native_file_body(struct box_file *f, const void *data, size_t n);
+void native_file_body_end(struct box_file *f);
+int native_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err);
+void native_file_pause(struct box_file *f, bool pause);
+void native_file_leave(struct box_file *f);
 
 /* native_run.c: the part of the operations and of init's events that is about commands. */
 void runs_end_all(struct box *b);

@@ -472,3 +472,47 @@ void stream_leave(struct stream *st)
 {
 	(void)st;
 }
+
+/* ---- files: none of these tests has a session with files ---- */
+
+struct file_call *service_file(struct service *s, const char *session_id, const char *name,
+			       const struct file_request *rq, const struct file_events *events,
+			       void *ctx, struct refusal *no)
+{
+	(void)s, (void)session_id, (void)name, (void)rq, (void)events, (void)ctx;
+	*no = (struct refusal){ .status = 503, .detail = "no files here" };
+	return NULL;
+}
+
+size_t file_call_body(struct file_call *f, const void *data, size_t n)
+{
+	(void)f, (void)data;
+	return n;
+}
+
+void file_call_body_end(struct file_call *f)
+{
+	(void)f;
+}
+
+int file_call_pipe(struct file_call *f, int *ret_fd, struct garret_error *err)
+{
+	(void)f, (void)ret_fd;
+	return garret_fail(err, GARRET_UNSUPPORTED, "no files here");
+}
+
+void file_call_pause(struct file_call *f, bool pause)
+{
+	(void)f, (void)pause;
+}
+
+void file_call_leave(struct file_call *f)
+{
+	(void)f;
+}
+
+const char *file_error_name(const struct garret_error *err)
+{
+	(void)err;
+	return NULL;
+}

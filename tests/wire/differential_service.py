@@ -133,7 +133,7 @@ def main():
     root = tempfile.mkdtemp(prefix="differential-")
     config = SandboxdConfig(
         token=sys.argv[1], runtimes={"host": SandboxRuntime(image="host")},
-        workspace_root=root, native_files=False, max_sessions=int(sys.argv[2]),
+        workspace_root=root, native_files=True, max_sessions=int(sys.argv[2]),
         execute_timeout=60, prewarm=False)
 
     def build(session_id, runtime):

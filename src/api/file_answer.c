@@ -1,0 +1,510 @@
+#include "api/file_answer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/auto.h"
+#include "base/mem.h"
+
+#define WHOLE_MAX (256 * 1024)  /* so much is answered in one piece, with a length */
+#define AHEAD_MAX (1024 * 1024) /* made, but not taken by the client: the worker rests */
+
+/* ---- errors ---- */
+
+/* Beyond the five names of the published wire. */
+static const char *our_name(const struct garret_error *err)
+{
+	const char *name = file_error_name(err);
+
+	if (name)
+		return name;
+	switch (err->code) {
+	case GARRET_DENIED:
+		return "PermissionError";
+	case GARRET_TIMEOUT:
+		return "TimeoutError";
+	case GARRET_INVALID:
+		return "ValueError";
+	default:
+		return "OSError";
+	}
+}
+
+static void answer_named(struct call *c, unsigned status, const char *name,
+			 const struct garret_error *err, bool number)
+{
+	struct strbuf out = STRBUF_INIT;
+
+	json_open(&out, '{');
+	json_put_key(&out, "detail");
+	json_open(&out, '{');
+	json_put_key(&out, "error");
+	json_put_string(&out, name);
+	if (number && err->sys) {
+		json_put_key(&out, "errno");
+		json_put_int(&out, err->sys);
+	}
+	json_put_key(&out, "message");
+	json_put_string(&out, err->msg);
+	json_close(&out, '}');
+	json_close(&out, '}');
+	call_answer(c, status, &out);
+}
+
+void file_answer_error(struct call *c, const struct file_kind *kind, const struct garret_error *err)
+{
+	const char *name = file_error_name(err);
+	bool plain = kind->published && c->rq && !http_header(c->rq, "x-garret-errors");
+
+	if (err->code == GARRET_GONE)
+		call_refuse(c, 410, "The sandbox of session %s is gone", c->session_id);
+	else if (name)
+		answer_named(c, err->code == GARRET_NOT_FOUND ? 404 : 400, name, err, !plain);
+	else if (plain && err->code == GARRET_EXHAUSTED)
+		call_refuse(c, 429, "%s", err->msg);
+	else if (plain)
+		call_refuse(c, 409, "Use the session's shell: %s", err->msg);
+	else if (err->code == GARRET_UNAVAILABLE)
+		call_refuse(c, 503, "%s", err->msg);
+	else
+		answer_named(c, (unsigned)garret_code_http(err->code), our_name(err), err, true);
+}
+
+/* ---- the life of an answer ---- */
+
+static void answer_free(struct file_answer *a)
+{
+	struct call *c = a->call;
+
+	loop_io_remove(&a->pipe_io);
+	fd_close(a->pipe);
+	strbuf_release(&a->out);
+	free(a->path);
+	free(a->to);
+	free(a->extra);
+	free(a);
+	call_unref(c);
+}
+
+static void give_up_op(struct file_answer *a)
+{
+	if (a->op)
+		file_call_leave(take_ptr(&a->op));
+}
+
+/* The client is gone, and nothing was answered yet. */
+static void leave(struct call *c)
+{
+	struct file_answer *a = take_ptr(&c->pending);
+
+	if (!a)
+		return;
+	give_up_op(a);
+	answer_free(a);
+}
+
+static void settle(struct file_answer *a)
+{
+	a->call->leave = NULL;
+	a->call->pending = NULL;
+}
+
+struct call *file_give_up(struct file_answer *a)
+{
+	struct call *c = call_ref(a->call);
+
+	settle(a);
+	give_up_op(a);
+	answer_free(a);
+	return c;
+}
+
+/* ---- streaming ---- */
+
+static void rest_or_work(struct file_answer *a)
+{
+	bool much = a->out.len - a->sent > AHEAD_MAX;
+
+	if (!a->op || much == a->paused)
+		return;
+	a->paused = much;
+	file_call_pause(a->op, much);
+}
+
+static ssize_t source_read(void *ctx, char *buf, size_t cap)
+{
+	struct file_answer *a = ctx;
+	size_t n = MIN(cap, a->out.len - a->sent);
+
+	if (!n)
+		return a->broken ? -1 : a->ended ? 0 : HTTP_SOURCE_WAIT;
+	memcpy(buf, a->out.buf + a->sent, n);
+	a->sent += n;
+	if (a->sent == a->out.len) {
+		strbuf_reset(&a->out);
+		a->sent = 0;
+	}
+	rest_or_work(a);
+	return (ssize_t)n;
+}
+
+static void source_release(void *ctx)
+{
+	struct file_answer *a = ctx;
+
+	give_up_op(a);
+	answer_free(a);
+}
+
+void file_stream(struct file_answer *a)
+{
+	const struct http_source src = { source_read, source_release, a };
+
+	settle(a);
+	a->streaming = true;
+	http_answer_source(a->call->rq, a->status ? a->status : 200, a->type ? a->type : WIRE_JSON,
+			   a->length, &src);
+}
+
+static void told(struct file_answer *a)
+{
+	if (!a->streaming && a->out.len > WHOLE_MAX && a->kind->end)
+		file_stream(a);
+	if (a->streaming && a->call->rq)
+		http_source_ready(a->call->rq);
+	rest_or_work(a);
+}
+
+static ssize_t pipe_read(void *ctx, char *buf, size_t cap)
+{
+	struct file_answer *a = ctx;
+	ssize_t n = a->pipe_left ? read(a->pipe, buf, MIN((uint64_t)cap, a->pipe_left)) : 0;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+		loop_io_mod(&a->pipe_io, EPOLLIN);
+		return HTTP_SOURCE_WAIT;
+	}
+	/* The end of the pipe before the end of the file: it shrank, or can't be read. */
+	if (n <= 0)
+		return a->pipe_left ? -1 : 0;
+	a->pipe_left -= (uint64_t)n;
+	return n;
+}
+
+static void on_pipe(struct loop_io *io, uint32_t events)
+{
+	struct file_answer *a = io->ctx;
+
+	(void)events;
+	loop_io_mod(io, 0);
+	http_source_ready(a->call->rq);
+}
+
+void file_stream_pipe(struct file_answer *a, uint64_t n)
+{
+	const struct http_source src = { pipe_read, source_release, a };
+	struct garret_error err = { 0 };
+	int rc = file_call_pipe(a->op, &a->pipe, &err);
+
+	if (rc == 0)
+		rc = loop_io_add(a->call->api->loop, &a->pipe_io, a->pipe, 0, on_pipe, a, &err);
+	if (rc < 0) {
+		const struct file_kind *kind = a->kind;
+		struct call *c = file_give_up(a);
+
+		file_answer_error(c, kind, &err);
+		call_unref(c);
+		return;
+	}
+	settle(a);
+	a->streaming = true;
+	a->pipe_left = n;
+	http_answer_source(a->call->rq, a->status ? a->status : 200, a->type, (int64_t)n, &src);
+}
+
+/* ---- events ---- */
+
+static void on_info(void *ctx, const struct file_info *info)
+{
+	struct file_answer *a = ctx;
+
+	a->info = *info;
+	a->info.name = a->info.target = "";
+	if (a->kind->info)
+		a->kind->info(a, info);
+}
+
+static void on_entry(void *ctx, const struct file_info *info)
+{
+	struct file_answer *a = ctx;
+
+	if (a->kind->entry)
+		a->kind->entry(a, info);
+	told(a);
+}
+
+static void on_match(void *ctx, const struct file_match *m)
+{
+	struct file_answer *a = ctx;
+
+	if (a->kind->match)
+		a->kind->match(a, m);
+	told(a);
+}
+
+static void on_data(void *ctx, const void *data, size_t n)
+{
+	struct file_answer *a = ctx;
+
+	if (a->kind->data)
+		a->kind->data(a, data, n);
+	else
+		strbuf_add(&a->out, data, n);
+	told(a);
+}
+
+static void on_room(void *ctx)
+{
+	struct file_answer *a = ctx;
+
+	if (a->call->rq)
+		http_more_body(a->call->rq);
+}
+
+/* Everything is known and nothing was sent yet. */
+static void answer_whole(struct file_answer *a)
+{
+	struct call *c = a->call;
+
+	settle(a);
+	if (a->failed)
+		file_answer_error(c, a->kind, &a->error);
+	else if (a->out.len || a->type)
+		http_answer_buf(c->rq, a->status ? a->status : 200, a->type ? a->type : WIRE_JSON,
+				&a->out);
+	else
+		call_no_content(c);
+	answer_free(a);
+}
+
+static void on_end(void *ctx, const struct file_end *end, const struct garret_error *err)
+{
+	struct file_answer *a = ctx;
+
+	a->op = NULL;
+	if (err) {
+		a->failed = true;
+		a->error = *err;
+	} else if (a->kind->end) {
+		a->kind->end(a, end);
+	}
+	a->ended = true;
+	a->broken = a->failed;
+	if (a->streaming && a->pipe < 0)
+		http_source_ready(a->call->rq);
+	/* An error may come while the body does: it is read to its end all the same. */
+	else if (!a->streaming && (!a->kind->body || a->body_done))
+		answer_whole(a);
+}
+
+static const struct file_events events = {
+	.info = on_info,
+	.entry = on_entry,
+	.match = on_match,
+	.data = on_data,
+	.room = on_room,
+	.end = on_end,
+};
+
+/* ---- bodies ---- */
+
+static ssize_t on_body(struct http_request *rq, const void *data, size_t n)
+{
+	struct call *c = http_data(rq);
+	struct file_answer *a = c->pending;
+
+	return a && a->op ? (ssize_t)file_call_body(a->op, data, n) : (ssize_t)n;
+}
+
+static void on_body_end(struct http_request *rq)
+{
+	struct call *c = http_data(rq);
+	struct file_answer *a = c->pending;
+
+	a->body_done = true;
+	if (a->op)
+		file_call_body_end(a->op);
+	else
+		answer_whole(a);
+}
+
+struct file_answer *file_begin(struct call *c, const struct file_kind *kind,
+			       const struct file_request *rq)
+{
+	struct garret_error nul = { .code = GARRET_INVALID, .msg = "embedded null byte" };
+	struct refusal no = { 0 };
+	struct file_answer *a;
+
+	if (rq->path == json_path_nul || rq->to == json_path_nul) {
+		file_answer_error(c, kind, &nul);
+		return NULL;
+	}
+	if (strlen(rq->path) > FILE_PATH_MAX || (rq->to && strlen(rq->to) > FILE_PATH_MAX)) {
+		nul.sys = ENAMETOOLONG;
+		(void)snprintf(nul.msg, sizeof(nul.msg), "a path has at most %d bytes",
+			       FILE_PATH_MAX);
+		file_answer_error(c, kind, &nul);
+		return NULL;
+	}
+	a = xnew(struct file_answer);
+	a->kind = kind;
+	a->call = call_ref(c);
+	a->path = xstrdup(rq->path);
+	a->to = rq->to ? xstrdup(rq->to) : NULL;
+	a->length = -1;
+	a->pipe = a->pipe_io.fd = -EBADF;
+	strbuf_init(&a->out);
+	c->pending = a;
+	c->leave = leave;
+	a->op = service_file(c->service, c->session_id, kind->log, rq, &events, a, &no);
+	if (!a->op) {
+		settle(a);
+		call_refusal(c, &no);
+		answer_free(a);
+		return NULL;
+	}
+	if (kind->body)
+		http_stream_body(c->rq, on_body, on_body_end);
+	return a;
+}
+
+/* ---- shapes ---- */
+
+void file_join(struct strbuf *out, const char *dir, const char *name)
+{
+	size_t n = strlen(dir);
+
+	while (n && dir[n - 1] == '/')
+		n--;
+	strbuf_add(out, dir, n);
+	if (*name || !n)
+		strbuf_addch(out, '/');
+	strbuf_addstr(out, name);
+}
+
+void file_next_item(struct file_answer *a)
+{
+	if (a->items++ && !a->out.len)
+		strbuf_addch(&a->out, ',');
+}
+
+/* ISO 8601 in UTC, with the fraction that there is. */
+static void put_time(struct strbuf *out, uint64_t ns)
+{
+	const uint64_t second = 1000000000;
+	time_t t = (time_t)(ns / second);
+	unsigned us = (unsigned)(ns % second / 1000);
+	char text[48];
+	struct tm tm;
+	size_t n;
+
+	if (!gmtime_r(&t, &tm)) {
+		json_put_null(out);
+		return;
+	}
+	n = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
+	(void)snprintf(text + n, sizeof(text) - n, us ? ".%06u+00:00" : "+00:00", us);
+	json_put_string(out, text);
+}
+
+static void put_common(struct strbuf *out, const char *name, const char *path,
+		       const struct file_info *info)
+{
+	bool dir = info->type == FILE_DIRECTORY;
+
+	json_put_key(out, "name");
+	json_put_string(out, name);
+	json_put_key(out, "path");
+	json_put_string(out, path);
+	json_put_key(out, "is_dir");
+	json_put_bool(out, dir);
+	json_put_key(out, "size");
+	if (info->type == FILE_REGULAR)
+		json_put_int(out, (int64_t)info->tag.size);
+	else
+		json_put_null(out);
+	json_put_key(out, "modified_at");
+	if (info->tag.mtime_ns)
+		put_time(out, info->tag.mtime_ns);
+	else
+		json_put_null(out);
+}
+
+void file_put_entry(struct strbuf *out, const char *name, const char *path,
+		    const struct file_info *info)
+{
+	json_open(out, '{');
+	put_common(out, name, path, info);
+	json_close(out, '}');
+}
+
+void file_put_etag(const struct file_tag *t, char out[72])
+{
+	(void)snprintf(out, 72, "\"%llx-%llx-%llx-%llx\"", (unsigned long long)t->inode,
+		       (unsigned long long)t->size, (unsigned long long)t->mtime_ns,
+		       (unsigned long long)t->ctime_ns);
+}
+
+bool file_get_etag(const char *s, struct file_tag *ret)
+{
+	unsigned long long v[4];
+	int n = 0;
+
+	if (sscanf(s, "\"%llx-%llx-%llx-%llx\"%n", &v[0], &v[1], &v[2], &v[3], &n) != 4 || !n ||
+	    s[n])
+		return false;
+	*ret = (struct file_tag){ v[0], v[1], v[2], v[3] };
+	return true;
+}
+
+/* Percent-encoded, for names that JSON can't hold. */
+static void put_raw(struct strbuf *out, const char *key, const char *path)
+{
+	autobuf struct strbuf text = STRBUF_INIT;
+
+	if (utf8_valid(path, strlen(path)))
+		return;
+	for (const unsigned char *p = (const unsigned char *)path; *p; p++) {
+		if (*p > ' ' && *p < 0x7F && *p != '%' && *p != '+' && *p != '&' && *p != '#')
+			strbuf_addch(&text, *p);
+		else
+			strbuf_addf(&text, "%%%02X", *p);
+	}
+	json_put_key(out, key);
+	json_put_string(out, text.buf);
+}
+
+void file_put_details(struct strbuf *out, const char *name, const char *path,
+		      const struct file_info *info)
+{
+	static const char *const types[] = { "file", "directory", "other", "dangling" };
+	char etag[72], mode[8];
+
+	json_open(out, '{');
+	put_common(out, name, path, info);
+	put_raw(out, "raw_path", path);
+	json_put_key(out, "type");
+	json_put_string(out, types[info->type]);
+	json_put_key(out, "mode");
+	(void)snprintf(mode, sizeof(mode), "%04o", info->mode);
+	json_put_string(out, mode);
+	json_put_key(out, "link_target");
+	json_put_string(out, info->link ? info->target : NULL);
+	json_put_key(out, "etag");
+	file_put_etag(&info->tag, etag);
+	json_put_string(out, etag);
+	json_close(out, '}');
+}
