@@ -41,6 +41,7 @@ static const struct {
 	[FILE_DIGEST] = { op_digest, false, false },
 	[FILE_GLOB] = { op_glob, false, false },
 	[FILE_GREP] = { op_grep, false, false },
+	[FILE_EDIT] = { op_edit, true, false },
 };
 
 static uint8_t rx[INIT_FRAME_MAX], tx[INIT_FRAME_MAX];

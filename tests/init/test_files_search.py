@@ -485,6 +485,119 @@ def a_large_directory_is_no_trouble(t):
     print("    20,000 names in %.2f s" % took)
 
 
+# ---- edit ----
+
+def edit(t, name, *edits, flags=(), **kw):
+    return t.worker.do("edit", t.path(name), *flags, body=edit_body(*edits), **kw)
+
+
+@test
+def an_edit_changes_what_it_names_and_nothing_else(t):
+    cases = [
+        (b"one two three", [(b"two", b"2")], b"one 2 three", 1),
+        (b"a\r\nb\r\nc\r\n", [(b"b\r\n", b"B\r\nB2\r\n")], b"a\r\nB\r\nB2\r\nc\r\n", 1),
+        ("gr\xfcn ros\xe9".encode("latin-1"), [(b"ros", b"ROS")], "gr\xfcn ROS\xe9".encode("latin-1"), 1),
+        (b"gr\xfcn", [(b"\xfc", b"\xc3\xbc")], b"gr\xc3\xbcn", 1),
+        (b"no newline", [(b"newline", b"end")], b"no end", 1),
+        (b"nul \0 nul \0x", [(b"\0x", b"\0\0")], b"nul \0 nul \0\0", 1),
+        (b"aXbXc", [(b"X", b"--", True)], b"a--b--c", 2),
+        (b"aaaa", [(b"aa", b"b", True)], b"bb", 2),
+        (b"aaa", [(b"a", b"", True)], b"", 3),
+        (b"whole", [(b"whole", b"")], b"", 1),
+        (b"x" * 100, [(b"x", b"yy", True)], b"y" * 200, 100),
+        (b"first", [(b"first", b"second"), (b"second", b"third"), (b"third", b"fourth")], b"fourth", 3),
+        (b"ab" * 50000 + b"END", [(b"END", b"fin"), (b"b", b"", True)], b"a" * 50000 + b"fin", 50001),
+    ]
+    for before, edits, after, count in cases:
+        path = t.file("f", before, 0o640)
+        os.chown(path, 1000, 1000) if os.getuid() == 0 else None
+        r = edit(t, "f", *edits)
+        assert r.end.code == "ok" and r.end.count == count, (r.end, edits)
+        assert open(path, "rb").read() == after, (edits, open(path, "rb").read())
+        assert r.end.digest == hashlib.sha256(after).digest()
+        st = os.stat(path)
+        assert r.info.tag == (st.st_ino, len(after), st.st_mtime_ns, st.st_ctime_ns) and st.st_mode & 0o777 == 0o640
+        assert os.listdir(t.dir) == [b"f"], "nothing is left behind"
+
+
+@test
+def an_edit_that_fits_nowhere_or_twice_changes_nothing(t):
+    path = t.file("f", b"one two two aaa\n", 0o666)
+    before = os.stat(path)
+    cases = [
+        ([(b"nowhere", b"x")], "conflict", 0, "edit 1: the old text is not there"),
+        ([(b"two", b"x")], "conflict", 2, "edit 1: the old text is there 2 times"),
+        ([(b"aa", b"x")], "conflict", 2, "2 times"),
+        ([(b"one", b"1"), (b"one", b"2")], "conflict", 0, "edit 2"),
+        ([(b"one", b"1"), (b"nowhere", b"2", True)], "conflict", 0, "edit 2"),
+        ([(b"", b"x")], "invalid", 0, "no old text"),
+        ([], "invalid", 0, "no edits"),
+    ]
+    for edits, code, count, text in cases:
+        r = edit(t, "f", *edits)
+        assert r.end.code == code and text in r.end.msg and r.info is None, (edits, r.end)
+        assert code != "conflict" or r.end.count == count, (edits, r.end)
+        st = os.stat(path)
+        assert (st.st_ino, st.st_mtime_ns) == (before.st_ino, before.st_mtime_ns) and os.listdir(t.dir) == [b"f"]
+    good = edit_body((b"one", b"1"))
+    for body in (good[:-1], good + b"\0", b"\2" + good[1:], b"\0\xff\xff\xff\xff", good[:5]):
+        r = t.worker.do("edit", path, body=body)
+        assert r.end.code == "invalid", (body, r.end)
+    assert open(path, "rb").read() == b"one two two aaa\n"
+
+
+@test
+def an_edit_keeps_its_bounds_and_conditions(t):
+    path = t.file("f", b"x" * 1000, 0o666)
+    if os.getuid() == 0:
+        os.chown(path, 1000, 1000)
+    assert edit(t, "f", (b"x", b"y", True), max_bytes=999).end.code == "too_large"
+    assert edit(t, "f", (b"x", b"yy", True), max_bytes=1999).end.code == "too_large"
+    assert edit(t, "f", (b"x", b"y" * 1000000, True), max_bytes=2**63).end.code in ("ok", "exhausted")
+    t.file("f", b"x" * 1000)
+    assert edit(t, "f", (b"x", b"yy", True), max_bytes=2000).end.code == "ok"
+    tag = t.worker.do("stat", path).info.tag
+    r = edit(t, "f", (b"y", b"z", True), flags=["if_match"], tag=tag)
+    assert r.end.code == "ok" and r.info.tag != tag
+    assert edit(t, "f", (b"z", b"a", True), flags=["if_match"], tag=tag).end.code == "changed"
+    assert open(path, "rb").read() == b"z" * 2000
+    assert edit(t, "missing", (b"a", b"b")).end.code == "not_found"
+    assert edit(t, "missing/x", (b"a", b"b"), flags=["parents"]).end.code == "not_found"
+    assert not os.path.lexists(t.path("missing"))
+    os.mkdir(t.path("d"))
+    assert edit(t, "d", (b"a", b"b")).end.code == "is_directory"
+    os.mkfifo(t.path("fifo"))
+    assert edit(t, "fifo", (b"a", b"b")).end.code == "not_regular"
+    os.symlink("f", t.path("link"))
+    assert edit(t, "link", (b"z", b"l", True)).end.code == "ok"
+    assert os.readlink(t.path("link")) == b"f" and open(path, "rb").read() == b"l" * 2000
+    if os.getuid() == 0:
+        secret = t.file("secret", b"key", 0o644)
+        assert edit(t, "secret", (b"key", b"x")).end.code == "denied" and open(secret, "rb").read() == b"key"
+
+
+@test
+def an_edit_does_not_undo_what_another_wrote(t):
+    # While a large file is edited another one takes its place: that one stays.
+    size = 24 << 20
+    path, new = t.path("f"), t.path("new")
+    told = 0
+    for i in range(12):
+        t.file("f", b"A" * size + b"n=0", 0o666)
+        t.file("new", b"B" * 100, 0o666)
+        t.worker.start("edit", path)
+        t.worker.send(BODY, edit_body((b"n=0", b"n=1")))
+        t.worker.send(BODY_END)
+        time.sleep(0.006 * i)
+        os.rename(new, path)
+        r = t.worker.finish()
+        assert r.end.code in ("ok", "changed", "conflict"), r.end
+        told += r.end.code == "changed"
+        assert os.path.getsize(path) == 100, "what was written last is gone"
+    assert not [n for n in os.listdir(t.dir) if n.startswith(b".garret")]
+    print("    %d of 12 edits were told that the file changed" % told)
+
+
 def main():
     wanted = sys.argv[2:]
     passed = failed = 0
