@@ -25,7 +25,8 @@ struct engine {
 	/* Below the state directory; all root's, 0700. */
 	int state_fd, sessions_fd, trash_fd, lock_fd, makers_fd;
 	int workspaces_fd, workspaces_trash_fd, spares_fd;
-	unsigned n_spares; /* workspaces that only lack a name */
+	unsigned n_spares;  /* workspaces that only lack a name */
+	unsigned n_removed; /* workspaces moved to the trash: part of their names there */
 	struct loop_timer spare_timer;
 	int ids_fd; /* host-wide claims on id ranges, or -EBADF */
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/doctor.h"
+#include "engine/kept.h"
 #include "engine/session.h"
 #include "io/msg.h"
 
@@ -31,7 +33,8 @@ struct peer {
 	bool gone; /* freed at the end of the round */
 	struct loop_later later;
 	struct doctor *doctor; /* at work for this peer, or NULL */
-	uint64_t doctor_request;
+	struct kept *kept;     /* the same */
+	uint64_t doctor_request, kept_request;
 };
 
 static void peer_free(struct loop_later *l)
@@ -56,6 +59,7 @@ static void peer_drop(struct peer *p, const char *why)
 	loop_io_remove(&p->io);
 	(void)shutdown(p->sock, SHUT_RDWR);
 	p->doctor = doctor_stop(p->doctor);
+	p->kept = kept_stop(p->kept);
 	session_peer_gone(p->engine, p);
 	loop_later_add(p->engine->loop, &p->later, peer_free, p);
 }
@@ -230,6 +234,70 @@ static int on_doctor(struct peer *p, uint64_t request, struct get *g, struct msg
 	return doctor_start(p->engine, on_row, p, &p->doctor, err);
 }
 
+/*
+ * There may be more workspaces than a socket has room for.  The next is asked for when most
+ * of it is free again (that is what POLLOUT says of a local socket), so that other answers
+ * always fit and a peer isn't let go for being slow.
+ */
+static void pace_kept(struct peer *p)
+{
+	struct pollfd room = { p->sock, POLLOUT, 0 };
+
+	if (p->gone || !p->kept || poll(&room, 1, 0) > 0)
+		return;
+	kept_pause(p->kept);
+	loop_io_mod(&p->io, EPOLLIN | EPOLLOUT);
+}
+
+static void on_kept(void *ctx, const struct engine_workspace *w, const struct garret_error *err)
+{
+	struct peer *p = ctx;
+	uint8_t buf[256];
+	struct put put;
+
+	if (!w) {
+		p->kept = kept_stop(p->kept);
+		if (err)
+			serve_error(p, p->kept_request, err);
+		else
+			serve_done(p, p->kept_request);
+		return;
+	}
+	engine_begin(&put, buf, ENGINE_WORKSPACE, p->kept_request);
+	put.cap = sizeof(buf);
+	engine_put_workspace(&put, w);
+	peer_send(p, &put);
+	pace_kept(p);
+}
+
+static int on_workspaces(struct peer *p, uint64_t request, struct get *g, struct msg_fds *fds,
+			 struct garret_error *err)
+{
+	int rc;
+
+	if (p->kept)
+		return garret_fail(err, GARRET_CONFLICT, "the workspaces are being counted");
+	p->kept_request = request;
+	rc = kept_start(p->engine, on_kept, p, &p->kept, err);
+	if (rc == 0)
+		pace_kept(p);
+	return rc;
+}
+
+static int on_purge(struct peer *p, uint64_t request, struct get *g, struct msg_fds *fds,
+		    struct garret_error *err)
+{
+	const char *id = get_str(g, ENGINE_ID_MAX);
+	int rc;
+
+	if (!get_done(g))
+		return garret_fail(err, GARRET_INVALID, "a request to purge that can't be read");
+	rc = session_purge(p->engine, id, err);
+	if (rc == 0)
+		serve_done(p, request);
+	return rc;
+}
+
 /* What may cross the border: when, how long, with how many descriptors. */
 static const struct {
 	uint16_t type;
@@ -244,6 +312,8 @@ static const struct {
 	{ ENGINE_CLOSE, PEER_GREETED, 9, 9, 0, on_close },
 	{ ENGINE_USAGE, PEER_GREETED, 8, 8, 0, on_usage },
 	{ ENGINE_DOCTOR, PEER_GREETED, 0, 0, 0, on_doctor },
+	{ ENGINE_WORKSPACES, PEER_GREETED, 0, 0, 0, on_workspaces },
+	{ ENGINE_PURGE, PEER_GREETED, 6, 5 + ENGINE_ID_MAX, 0, on_purge },
 };
 
 static void dispatch(struct peer *p, const struct init_header *h, struct get *g,
@@ -282,8 +352,13 @@ static void on_peer(struct loop_io *io, uint32_t events)
 	struct init_header h;
 	struct msg_fds fds;
 	struct get g;
-	ssize_t n = msg_recv(p->sock, buf, sizeof(buf), &fds, &err);
+	ssize_t n;
 
+	if (events & EPOLLOUT) {
+		loop_io_mod(&p->io, EPOLLIN);
+		kept_resume(p->kept);
+	}
+	n = msg_recv(p->sock, buf, sizeof(buf), &fds, &err);
 	if (n < 0 && err.sys == EAGAIN)
 		return;
 	/* Our own lack of descriptors ends this request, not the peer and all its sessions. */

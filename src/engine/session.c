@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "engine/check.h"
 #include "engine/nursery.h"
@@ -121,16 +122,25 @@ static void end_views(struct engine *e, const char *id)
 	}
 }
 
+static void purge(struct engine *e, const char *id)
+{
+	struct garret_error err = { 0 };
+
+	if (workspace_remove(e, id, &err) < 0 && err.code != GARRET_NOT_FOUND)
+		log_warn("workspace_stuck", "session=%s error=\"%s\"", id, err.msg);
+	end_views(e, id);
+	reaper_poke(e);
+}
+
 static void on_gone(void *ctx, bool clean)
 {
 	struct session *s = ctx;
 
 	s->slot = NULL;
-	if (s->own_workspace && s->purge) {
-		workspace_drop(s->engine, s->id);
-		end_views(s->engine, s->id);
-		reaper_poke(s->engine);
-	}
+	if (s->own_workspace && s->purge)
+		purge(s->engine, s->id);
+	else if (s->own_workspace)
+		workspace_touch(s->engine, s->id);
 	log_info("session_closed", "session=%s clean=%d", s->id, clean);
 	s->clean = true;
 	/* How init ended is known to its parent, the zygote, which may not have said it yet. */
@@ -456,6 +466,24 @@ int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_
 	s->close_request = request;
 	s->purge = purge;
 	session_end(s);
+	return 0;
+}
+
+int session_purge(struct engine *e, const char *id, struct garret_error *err)
+{
+	int rc;
+
+	if (!name_valid(id))
+		return garret_fail(err, GARRET_INVALID, "the session id is no name");
+	/* Also one that keeps nothing or works on a volume: the next of its name may not. */
+	if (find_owner(e, id))
+		return garret_fail(err, GARRET_CONFLICT, "session %s is open", id);
+	rc = workspace_remove(e, id, err);
+	if (rc < 0)
+		return rc;
+	log_info("workspace_purged", "session=%s", id);
+	end_views(e, id);
+	reaper_poke(e);
 	return 0;
 }
 

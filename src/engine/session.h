@@ -24,6 +24,8 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 /* End it; DONE is the answer to request when nothing of it is left. */
 int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_t handle,
 		  bool purge, struct garret_error *err);
+/* Remove a kept workspace that no session has open; file-only ones over it end. */
+int session_purge(struct engine *e, const char *id, struct garret_error *err);
 int session_usage(struct engine *e, const struct peer *peer, uint64_t handle,
 		  struct engine_usage *ret, struct garret_error *err);
 /* The peer is gone: its sessions end. */

@@ -46,7 +46,8 @@ static int open_existing(struct engine *e, const char *id, struct garret_error *
 
 	(void)snprintf(path, sizeof(path), "%s/workspace", id);
 	fd = open_beneath(e->workspaces_fd, path, O_PATH | O_DIRECTORY, 0);
-	if (fd < 0 && errno == ENOENT)
+	/* What else lies in the operator's directory isn't ours: a file, a link, no `workspace`. */
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
 		return garret_fail(err, GARRET_NOT_FOUND, "there is no workspace %s", id);
 	return fd < 0 ? garret_fail_errno(err, "open workspace %s", id) : fd;
 }
@@ -141,6 +142,7 @@ int workspace_open(struct engine *e, const char *id, bool attach, uint32_t *ret_
 	rc = check_owner(e, id, &st, err);
 	if (rc < 0)
 		return rc;
+	workspace_touch(e, id);
 	*ret_uid = st.st_uid;
 	*ret_gid = st.st_gid;
 	return take_fd(&fd);
@@ -165,12 +167,22 @@ int workspace_find(struct engine *e, const char *id, uint32_t *ret_uid, uint32_t
 	return take_fd(&fd);
 }
 
-void workspace_drop(struct engine *e, const char *id)
+void workspace_touch(struct engine *e, const char *id)
 {
-	char name[24];
+	(void)utimensat(e->workspaces_fd, id, NULL, AT_SYMLINK_NOFOLLOW);
+}
 
+int workspace_remove(struct engine *e, const char *id, struct garret_error *err)
+{
+	int rc = must_exist(e, id, err);
+	char name[40];
+
+	if (rc < 0)
+		return rc;
 	/* The same id may come back and go again before this one is deleted. */
-	(void)snprintf(name, sizeof(name), "%016llx", (unsigned long long)wall_us());
-	if (renameat(e->workspaces_fd, id, e->workspaces_trash_fd, name) < 0 && errno != ENOENT)
-		log_warn("workspace_stuck", "session=%s errno=%d", id, errno);
+	(void)snprintf(name, sizeof(name), "%016llx-%u", (unsigned long long)wall_us(),
+		       e->n_removed++);
+	if (renameat2(e->workspaces_fd, id, e->workspaces_trash_fd, name, RENAME_NOREPLACE) < 0)
+		return garret_fail_errno(err, "remove workspace %s", id);
+	return 0;
 }

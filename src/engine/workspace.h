@@ -19,8 +19,10 @@ int workspace_open(struct engine *e, const char *id, bool attach, uint32_t *ret_
 /* The same for who only looks: NOT_FOUND when there is none, and nothing is made or changed. */
 int workspace_find(struct engine *e, const char *id, uint32_t *ret_uid, uint32_t *ret_gid,
 		   struct garret_error *err);
+/* It was used now. */
+void workspace_touch(struct engine *e, const char *id);
 /* Move it to the trash. */
-void workspace_drop(struct engine *e, const char *id);
+int workspace_remove(struct engine *e, const char *id, struct garret_error *err);
 
 /* Prepare a few, when nothing else is to be done. */
 void workspace_refill(struct engine *e);

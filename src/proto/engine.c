@@ -131,3 +131,22 @@ bool engine_get_usage(struct get *g, struct engine_usage *ret)
 	ret->oom_kills = get_u64(g);
 	return get_done(g);
 }
+
+void engine_put_workspace(struct put *p, const struct engine_workspace *w)
+{
+	put_str(p, w->id);
+	put_u64(p, w->bytes);
+	put_u64(p, w->files);
+	put_u64(p, w->used_ms);
+	put_u8(p, w->partial);
+}
+
+bool engine_get_workspace(struct get *g, struct engine_workspace *ret)
+{
+	ret->id = get_str(g, ENGINE_ID_MAX);
+	ret->bytes = get_u64(g);
+	ret->files = get_u64(g);
+	ret->used_ms = get_u64(g);
+	ret->partial = get_u8(g);
+	return get_done(g) && ret->partial <= 1;
+}

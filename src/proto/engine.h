@@ -25,11 +25,13 @@
 
 enum engine_type {
 	/* requests */
-	ENGINE_HELLO = 1,  /* u16 major, u16 minor */
-	ENGINE_OPEN = 2,   /* struct engine_open, + the init socket, + a directory per volume */
-	ENGINE_CLOSE = 3,  /* u64 handle, u8 purge: answered when every process is gone */
-	ENGINE_USAGE = 4,  /* u64 handle */
-	ENGINE_DOCTOR = 5, /* answered by DOCTOR_ROWs and DONE */
+	ENGINE_HELLO = 1,      /* u16 major, u16 minor */
+	ENGINE_OPEN = 2,       /* struct engine_open, + the init socket, + a directory per volume */
+	ENGINE_CLOSE = 3,      /* u64 handle, u8 purge: answered when every process is gone */
+	ENGINE_USAGE = 4,      /* u64 handle */
+	ENGINE_DOCTOR = 5,     /* answered by DOCTOR_ROWs and DONE */
+	ENGINE_WORKSPACES = 6, /* answered by a WORKSPACE for each that is kept, and DONE */
+	ENGINE_PURGE = 7,      /* str id of a kept workspace that no session has open */
 
 	/* answers, and DIED, which nobody asked for */
 	ENGINE_HELLO_OK = 64, /* struct engine_hello */
@@ -39,6 +41,7 @@ enum engine_type {
 	ENGINE_USAGE_OK = 68,   /* struct engine_usage */
 	ENGINE_DOCTOR_ROW = 69, /* u8 level (0 ok, 1 weaker, 2 missing), str name, str text */
 	ENGINE_DIED = 70,       /* u64 handle, u8 enum engine_death */
+	ENGINE_WORKSPACE = 71,  /* struct engine_workspace */
 };
 
 enum engine_network { ENGINE_NET_NONE, ENGINE_NET_HOST, ENGINE_NET_BRIDGE, ENGINE_NETS };
@@ -109,6 +112,15 @@ struct engine_usage {
 	uint64_t memory_bytes, memory_limit_bytes, cpu_us, pids, oom_kills;
 };
 
+/* A workspace on the disk, whether a session has it open or not. */
+struct engine_workspace {
+	const char *id;   /* borrowed */
+	uint64_t bytes;   /* on disk */
+	uint64_t files;   /* names below it, those of directories too */
+	uint64_t used_ms; /* wall time of the last open or close */
+	uint8_t partial;  /* bytes and files are what was counted until time was over */
+};
+
 bool engine_parse(struct get *g, const void *frame, size_t n, struct init_header *ret);
 void engine_begin(struct put *p, void *buf /* ENGINE_FRAME_MAX */, uint16_t type, uint64_t request);
 #define engine_end init_end
@@ -122,5 +134,7 @@ void engine_put_opened(struct put *p, const struct engine_opened *o);
 bool engine_get_opened(struct get *g, struct engine_opened *ret);
 void engine_put_usage(struct put *p, const struct engine_usage *u);
 bool engine_get_usage(struct get *g, struct engine_usage *ret);
+void engine_put_workspace(struct put *p, const struct engine_workspace *w);
+bool engine_get_workspace(struct get *g, struct engine_workspace *ret);
 
 #endif

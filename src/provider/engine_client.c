@@ -25,6 +25,7 @@ struct pending {
 		engine_done_fn done;
 		engine_usage_fn usage;
 	};
+	engine_workspace_fn row; /* before done, of WORKSPACES only */
 	void *ctx;
 	struct loop_later later; /* asked when the engine was gone already */
 	struct loop *loop;
@@ -129,16 +130,32 @@ static void answer(struct pending *p, struct get *g, uint16_t type, const struct
 	free(p);
 }
 
+static struct pending *find_pending(struct engine_client *c, uint64_t request)
+{
+	struct pending *p;
+
+	list_foreach (p, &c->pending, link)
+		if (p->request == request)
+			return p;
+	return NULL;
+}
+
+static void on_workspace(struct engine_client *c, const struct init_header *h, struct get *g)
+{
+	struct pending *p = find_pending(c, h->request);
+	struct engine_workspace w;
+
+	if (p && p->row && engine_get_workspace(g, &w))
+		p->row(p->ctx, &w);
+}
+
 static void on_answer(struct engine_client *c, const struct init_header *h, struct get *g)
 {
 	struct garret_error err = { 0 };
-	struct pending *p;
+	struct pending *p = find_pending(c, h->request);
 	uint32_t code;
 
-	list_foreach (p, &c->pending, link)
-		if (p->request == h->request)
-			break;
-	if (&p->link == &c->pending)
+	if (!p)
 		return;
 	list_remove(&p->link);
 	if (h->type == ENGINE_ERROR) {
@@ -175,6 +192,8 @@ static void on_frame(struct chan *chan, const uint8_t *frame, size_t n, struct m
 
 		if (get_done(&g) && c->events->doctor_row)
 			c->events->doctor_row(c->ctx, level, name, text);
+	} else if (h.type == ENGINE_WORKSPACE) {
+		on_workspace(c, &h, &g);
 	} else {
 		on_answer(c, &h, &g);
 	}
@@ -299,6 +318,27 @@ void engine_client_usage(struct engine_client *c, uint64_t handle, engine_usage_
 	engine_begin(&p, c->frame, ENGINE_USAGE, ++c->last_request);
 	put_u64(&p, handle);
 	ask(c, ENGINE_USAGE, &p, NULL, 0, ctx)->usage = done;
+}
+
+void engine_client_workspaces(struct engine_client *c, engine_workspace_fn row, engine_done_fn done,
+			      void *ctx)
+{
+	struct pending *q;
+	struct put p;
+
+	engine_begin(&p, c->frame, ENGINE_WORKSPACES, ++c->last_request);
+	q = ask(c, ENGINE_WORKSPACES, &p, NULL, 0, ctx);
+	q->row = row;
+	q->done = done;
+}
+
+void engine_client_purge(struct engine_client *c, const char *id, engine_done_fn done, void *ctx)
+{
+	struct put p;
+
+	engine_begin(&p, c->frame, ENGINE_PURGE, ++c->last_request);
+	put_str(&p, id);
+	ask(c, ENGINE_PURGE, &p, NULL, 0, ctx)->done = done;
 }
 
 void engine_client_doctor(struct engine_client *c, engine_done_fn done, void *ctx)

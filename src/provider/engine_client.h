@@ -22,6 +22,7 @@ struct engine_events {
 typedef void (*engine_opened_fn)(void *ctx, const struct engine_opened *o,
 				 const struct garret_error *err);
 typedef void (*engine_done_fn)(void *ctx, const struct garret_error *err);
+typedef void (*engine_workspace_fn)(void *ctx, const struct engine_workspace *w);
 typedef void (*engine_usage_fn)(void *ctx, const struct engine_usage *u,
 				const struct garret_error *err);
 
@@ -48,6 +49,14 @@ void engine_client_open(struct engine_client *c, const struct engine_open *o, in
 void engine_client_close(struct engine_client *c, uint64_t handle, bool purge, engine_done_fn done,
 			 void *ctx);
 void engine_client_usage(struct engine_client *c, uint64_t handle, engine_usage_fn done, void *ctx);
+/*
+ * The workspaces on the engine's disk: row for each (borrowed), in no order, and then done.
+ * What is counted takes a while and nobody waits for it; one question at a time.
+ */
+void engine_client_workspaces(struct engine_client *c, engine_workspace_fn row, engine_done_fn done,
+			      void *ctx);
+/* Remove one: CONFLICT while a session of that id is open, NOT_FOUND when there is none. */
+void engine_client_purge(struct engine_client *c, const char *id, engine_done_fn done, void *ctx);
 void engine_client_doctor(struct engine_client *c, engine_done_fn done, void *ctx);
 
 #endif

@@ -20,8 +20,8 @@ import subprocess
 import time
 
 # proto/engine.h
-HELLO, OPEN, CLOSE, USAGE, DOCTOR = range(1, 6)
-HELLO_OK, OPENED, DONE, ERROR, USAGE_OK, DOCTOR_ROW, DIED = range(64, 71)
+HELLO, OPEN, CLOSE, USAGE, DOCTOR, WORKSPACES, PURGE = range(1, 8)
+HELLO_OK, OPENED, DONE, ERROR, USAGE_OK, DOCTOR_ROW, DIED, WORKSPACE = range(64, 72)
 NONE, HOST, BRIDGE = range(3)
 CONNECTED, EPHEMERAL, ATTACH, FILES = 1, 2, 4, 8
 DEATHS = ["exit", "oom", "closed"]
@@ -165,6 +165,24 @@ class Engine(Sock):
             n = struct.unpack("<I", body[1:5])[0]
             name, rest = body[5:5 + n].decode(), body[6 + n:]
             rows.append((body[0], name, rest[4:-1].decode()))
+
+    def workspaces(self, request=None):
+        """{id: (bytes, files, time of last use in s, partial)}"""
+        found = {}
+        request = request or self.send(WORKSPACES)
+        while True:
+            kind, body = self.answer(request, 60)
+            if kind == DONE:
+                return found
+            assert kind == WORKSPACE, (kind, body)
+            n = struct.unpack("<I", body[:4])[0]
+            name = body[4:4 + n].decode()
+            size, files, used, partial = struct.unpack("<QQQB", body[5 + n:])
+            assert name not in found
+            found[name] = (size, files, used / 1000, partial)
+
+    def purge(self, name):
+        self.call(PURGE, text(name))
 
     def open(self, name, volumes=(), **fields):
         """A connected session.  volumes: (host path, path inside, read only)."""

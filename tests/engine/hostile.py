@@ -219,9 +219,9 @@ def every_type_with_every_length() -> None:
                     for fds in ([], [0], [0] * 33):
                         request = engine.send(kind, filler * n, fds)
                         answer = engine.answer(request)[0]
-                        # DOCTOR is the only one for which this may be right.
-                        assert answer == g.ERROR or kind == g.DOCTOR, (kind, n, len(fds), answer)
-                        while answer == g.DOCTOR_ROW:
+                        # These are the only ones for which this may be right.
+                        assert answer == g.ERROR or kind in (g.DOCTOR, g.WORKSPACES), (kind, n, len(fds), answer)
+                        while answer in (g.DOCTOR_ROW, g.WORKSPACE):
                             answer = engine.answer(request)[0]
 
     with_engine(attack)
@@ -266,8 +266,8 @@ def messages_before_and_after_the_greeting() -> None:
         engine = b.engine(peer_uid=PEER, hello=False)
 
         def attack() -> None:
-            for kind in (g.OPEN, g.CLOSE, g.USAGE, g.DOCTOR):
-                body = {g.OPEN: g.open_body("x"), g.CLOSE: bytes(9), g.USAGE: bytes(8)}.get(kind, b"")
+            for kind in (g.OPEN, g.CLOSE, g.USAGE, g.DOCTOR, g.WORKSPACES, g.PURGE):
+                body = {g.OPEN: g.open_body("x"), g.CLOSE: bytes(9), g.USAGE: bytes(8), g.PURGE: g.text("x")}.get(kind, b"")
                 assert engine.answer(engine.send(kind, body))[0] == g.ERROR
             for major in (0, 2, 255, 65535):
                 assert engine.answer(engine.send(g.HELLO, struct.pack("<HH", major, 0)))[0] == g.ERROR
@@ -367,6 +367,36 @@ def every_field_of_a_file_only_open() -> None:
         for v in views:
             v.sock.close()
             engine.wait_died(v.handle)
+
+    with_engine(attack)
+
+
+@test
+def purges_of_what_is_not_ours() -> None:
+    def attack(host: Host, engine: g.Engine) -> None:
+        engine.open("mine").close()
+        s = engine.open("held")
+        for name in [*NAMES, "held", "absent"]:
+            assert engine.answer(engine.send(g.PURGE, g.text(name)))[0] == g.ERROR, name
+        good = g.text("mine")
+        for n in (0, 3, 5, 64, 65, 1 << 16, 1 << 31, (1 << 32) - 1):
+            assert engine.answer(engine.send(g.PURGE, struct.pack("<I", n) + good[4:]))[0] == g.ERROR, n
+        for body in (b"", good[:-1], good[:-1] + b"x", good + b"\0", good[:4] + b"\0" + good[5:], good + good):
+            assert engine.answer(engine.send(g.PURGE, body))[0] == g.ERROR, body
+        assert engine.answer(engine.send(g.PURGE, good, [0]))[0] == g.ERROR
+        assert set(engine.workspaces()) == {"before", "mine", "held"}
+        engine.purge("mine")
+        s.close()
+
+    with_engine(attack)
+
+
+@test
+def a_list_that_is_not_read() -> None:
+    def attack(host: Host, engine: g.Engine) -> None:
+        for _ in range(3):  # asked for, and asked for again, and left
+            engine.send(g.WORKSPACES)
+        time.sleep(0.5)
 
     with_engine(attack)
 
@@ -629,7 +659,7 @@ def random_messages() -> None:
             request = engine.send(kind, bytes(body[:32000]), fds)
             answer = settle(engine, request)
             opened += answer == g.OPENED
-            while answer == g.DOCTOR_ROW:
+            while answer in (g.DOCTOR_ROW, g.WORKSPACE):
                 answer = engine.answer(request)[0]
         print(f"    of 1,200 {opened} were good enough to open a session")
 

@@ -4,6 +4,7 @@ import glob
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import socket
@@ -449,6 +450,158 @@ class Files(EngineTest):
         self.assertEqual(os.listdir(f"/proc/{self.view().pid}/root/workspace"), [])
         trash = os.path.join(self.state, "workspaces/.trash")
         self.assertTrue(wait_until(lambda: not os.listdir(trash)))
+
+
+class Workspaces(EngineTest):
+    """What is kept, how much it is, and how it goes."""
+
+    def setUp(self):
+        super().setUp()
+        self.base = os.path.join(self.state, "workspaces")
+
+    def test_sizes(self):
+        began = time.time()
+        s = self.engine.open("a")
+        s.sh("dd if=/dev/zero of=big bs=1M count=3 2>/dev/null; ln big second; mkdir -p d/e; echo > d/e/f; ln -s / l; "
+             "mkfifo p; truncate -s 1g hole; sync")
+        self.engine.open("empty").close()
+        self.engine.open("gone", flags=g.CONNECTED | g.EPHEMERAL)
+        found = self.engine.workspaces()
+        self.assertEqual(set(found), {"a", "empty"})
+        size, files, used, partial = found["a"]
+        want = 512 * sum(st.st_blocks / (1 if stat.S_ISDIR(st.st_mode) else st.st_nlink) for at, dirs, names in
+                         os.walk(self.base + "/a/workspace") for n in dirs + names for st in [os.lstat(os.path.join(at, n))])
+        self.assertEqual((size, files, partial), (want, 8, 0))
+        self.assertTrue(3 * MiB <= size < 4 * MiB, size)
+        self.assertEqual(found["empty"][:2], (0, 0))
+        for _, _, used, _ in found.values():
+            self.assertTrue(began - 1 <= used <= time.time() + 1, used)
+        os.utime(self.base + "/empty", (1000, 1000))
+        self.assertEqual(self.engine.workspaces()["empty"][2], 1000)
+        self.engine.open("empty", flags=g.CONNECTED | g.ATTACH).close()
+        self.assertGreater(self.engine.workspaces()["empty"][2], began - 1)
+
+    def test_only_ours(self):
+        self.engine.open("ours").close()
+        outside = os.path.join(self.dir, "outside")
+        os.makedirs(outside + "/workspace")
+        os.makedirs(self.base + "/foreign/data")
+        os.makedirs(self.base + "/no name/workspace")
+        os.makedirs(self.base + "/" + "x" * 65 + "/workspace")
+        os.makedirs(self.base + "/half")
+        os.symlink(outside, self.base + "/link")
+        os.symlink(outside + "/workspace", self.base + "/half/workspace")
+        os.makedirs(self.base + "/file")
+        for path in (self.base + "/file/workspace", self.base + "/plain"):
+            with open(path, "w"):
+                pass
+        before = sorted(os.listdir(self.base))
+        self.assertEqual(set(self.engine.workspaces()), {"ours"})
+        for name in ("foreign", "half", "link", "file", "plain", "absent"):
+            self.error("NOT_FOUND", self.engine.purge, name)
+        for name in ("no name", "x" * 65, ".trash", ".spare", "..", "", "a/b", "ours/workspace"):
+            self.error("INVALID", self.engine.purge, name)
+        self.assertEqual(sorted(os.listdir(self.base)), before)
+        self.assertTrue(os.path.isdir(outside + "/workspace"))
+
+    def test_purge(self):
+        for name in ("a", "b"):
+            s = self.engine.open(name)
+            s.sh("mkdir -p d/$(seq -s/ 300); echo > d/f")
+            s.close()
+        open_one = self.engine.open("a")
+        self.error("CONFLICT", self.engine.purge, "a")
+        open_one.close()
+        view = self.engine.open("a", flags=g.CONNECTED | g.FILES)
+        self.engine.purge("a")
+        self.error("NOT_FOUND", self.engine.purge, "a")
+        self.assertEqual(self.engine.wait_died(view.handle), "exit")
+        self.assertEqual(set(self.engine.workspaces()), {"b"})
+        self.assertEqual(self.engine.open("a").sh("ls -A").stdout, b"")
+        self.assertTrue(wait_until(lambda: not os.listdir(self.base + "/.trash")))
+        eph = self.engine.open("b", flags=g.CONNECTED | g.EPHEMERAL)
+        self.error("CONFLICT", self.engine.purge, "b")
+        eph.close()
+        self.engine.purge("b")
+
+    def test_any_depth_few_descriptors(self):
+        s = self.engine.open("deep")
+        r = s.run(["/usr/bin/python3", "-c", "import os\n"
+                   "for i in range(20000):\n    os.mkdir('d'); os.chdir('d')\n    open('f', 'w').close() if i % 100 == 0 else 0"])
+        self.assertEqual(r.code, 0, r)
+        s.sh("mkdir wide; cd wide; seq 3000 | xargs mkdir; for i in $(seq 50); do echo > $i/f; done")
+        request = self.engine.send(g.WORKSPACES)
+        most = 0
+        pid = self.engine.process.pid
+        while not self.engine_has_answer():
+            for path in glob.glob("/proc/[0-9]*/comm"):
+                try:
+                    with open(path) as f:
+                        if f.read() == "garret-kept\n":
+                            with open(path.replace("comm", "stat")) as stat_file:
+                                if int(stat_file.read().rsplit(")", 1)[1].split()[1]) == pid:
+                                    most = max(most, len(os.listdir(path.replace("comm", "fd"))))
+                except OSError:
+                    pass
+        found = self.engine.workspaces(request)["deep"]
+        self.assertEqual(found[1:2] + found[3:], (20000 + 200 + 1 + 3000 + 50, 0))
+        self.assertTrue(0 < most <= 10, most)
+        s.close(purge=True)
+        self.assertTrue(wait_until(lambda: not os.listdir(self.base + "/.trash"), 30))
+
+    def engine_has_answer(self):
+        return select.select([self.engine.sock], [], [], 0)[0]
+
+    def test_while_it_changes(self):
+        """Directories that move about meanwhile: it ends, and says when it isn't all."""
+        s = self.engine.open("w")
+        s.sh("mkdir -p a/$(seq -s/ 100) b; touch a/f b/g")
+        run = s.start(["/usr/bin/python3", "-c", "import os\nwhile True:\n    os.rename('a/1/2/3', 'b/3')\n"
+                       "    os.rename('b/3', 'a/1/2/3')"])
+        partial = 0
+        for _ in range(100):
+            found = self.engine.workspaces()["w"]
+            self.assertLessEqual(found[1], 2 * 104)
+            partial += found[3]
+            if not found[3]:
+                self.assertGreaterEqual(found[1], 5)
+        s.sock.close()
+        self.engine.wait_died(s.handle)
+
+    def test_many_and_a_slow_reader(self):
+        for i in range(3000):
+            os.makedirs(f"{self.base}/w{i}/workspace")
+        request = self.engine.send(g.WORKSPACES)
+        s = self.engine.open("used")  # its answer comes through
+        time.sleep(1)
+        self.error("CONFLICT", self.engine.call, g.WORKSPACES)
+        self.assertEqual(s.sh("echo fine").stdout, b"fine\n")
+        for _ in range(5):
+            self.engine.usage(s.handle)
+        self.assertLessEqual({f"w{i}" for i in range(3000)}, self.rest(request))
+        self.assertIn("used", self.engine.workspaces())
+
+    def rest(self, request):
+        """answer() throws away what isn't asked for: count what is still to come, and ask again."""
+        while self.engine.answer(request)[0] == g.WORKSPACE:
+            pass
+        return set(self.engine.workspaces())
+
+    def test_what_counts_is_killed(self):
+        s = self.engine.open("k")
+        s.sh("seq 20000 | xargs touch")
+        request = self.engine.send(g.WORKSPACES)
+        victims = set()
+        end = time.monotonic() + 10
+        while not victims and time.monotonic() < end:
+            victims = {p for p, _, name in below(self.engine.process.pid) if name == "garret-kept"}
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        kind, body = self.engine.answer(request)
+        if kind == g.WORKSPACE:
+            kind, body = self.engine.answer(request)
+        self.assertIn(kind, (g.ERROR, g.DONE))
+        self.assertIn("k", self.engine.workspaces())
 
 
 class Limits(EngineTest):

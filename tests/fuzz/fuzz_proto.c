@@ -62,6 +62,7 @@ static void engine_bodies(const uint8_t *data, size_t n)
 	struct engine_hello h;
 	struct engine_opened d;
 	struct engine_usage u;
+	struct engine_workspace w;
 	struct put p;
 	struct get g;
 
@@ -88,6 +89,13 @@ static void engine_bodies(const uint8_t *data, size_t n)
 	put_init(&p, frame, sizeof(frame));
 	if (engine_get_usage(&g, &u)) {
 		engine_put_usage(&p, &u);
+		same(&p, data, n);
+	}
+	get_init(&g, data, n);
+	put_init(&p, frame, sizeof(frame));
+	if (engine_get_workspace(&g, &w)) {
+		CHECK(strlen(w.id) <= ENGINE_ID_MAX);
+		engine_put_workspace(&p, &w);
 		same(&p, data, n);
 	}
 }

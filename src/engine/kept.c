@@ -1,0 +1,182 @@
+#include "engine/kept.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ioprio.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/time.h"
+#include "engine/measure.h"
+#include "io/msg.h"
+
+#define MEASURE_MS 60000 /* for one workspace: millions of files */
+
+struct kept {
+	struct engine *engine;
+	int sock, pidfd;
+	struct loop_io io;
+	kept_fn fn;
+	void *ctx;
+};
+
+/* What the child says; the last one has no id. */
+struct kept_note {
+	char id[ENGINE_ID_MAX + 1];
+	uint64_t used_ms;
+	struct measure sum;
+};
+
+/* ---- the child ---- */
+
+static void look_at(int root, int sock, const char *id)
+{
+	struct kept_note n = { .used_ms = 0 };
+	char path[ENGINE_ID_MAX + 16];
+	autoclose int dir = -EBADF;
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "%.*s/workspace", ENGINE_ID_MAX, id);
+	dir = open_beneath(root, path, O_RDONLY | O_DIRECTORY, 0);
+	if (dir < 0 || fstatat(root, id, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return; /* not one of ours, or gone */
+	(void)snprintf(n.id, sizeof(n.id), "%.*s", ENGINE_ID_MAX, id);
+	n.used_ms = (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
+	n.sum = measure_tree(dir, now_ms() + MEASURE_MS);
+	if (msg_send(sock, &n, sizeof(n), NULL, 0, NULL) < 0)
+		_exit(1); /* nobody wants to know any more */
+}
+
+static void count(int root, int sock)
+{
+	int fd = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+
+	if (!d)
+		_exit(1);
+	while ((entry = readdir(d)))
+		if (name_valid(entry->d_name))
+			look_at(root, sock, entry->d_name);
+}
+
+static void kept_main(int root, int sock) __attribute__((noreturn));
+
+static void kept_main(int root, int sock)
+{
+	const struct sched_param none = { 0 };
+	const struct kept_note end = { .used_ms = 0 };
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	(void)sigprocmask(SIG_SETMASK, &signals, NULL);
+	engine_keep_fds((const int[]){ root, sock }, 2);
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	(void)prctl(PR_SET_NAME, "garret-kept");
+	(void)sched_setscheduler(0, SCHED_IDLE, &none);
+	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
+		      IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
+	count(root, sock);
+	(void)msg_send(sock, &end, sizeof(end), NULL, 0, NULL);
+	_exit(0);
+}
+
+/* ---- the engine ---- */
+
+static void on_note(struct loop_io *io, uint32_t events)
+{
+	struct kept *k = io->ctx;
+	struct garret_error err = { 0 };
+	struct engine_workspace w;
+	struct kept_note n;
+	ssize_t r = msg_recv(k->sock, &n, sizeof(n), NULL, &err);
+
+	if (r < 0 && err.sys == EAGAIN)
+		return;
+	if (r == sizeof(n) && n.id[0]) {
+		n.id[sizeof(n.id) - 1] = '\0';
+		w = (struct engine_workspace){ .id = n.id,
+					       .bytes = n.sum.bytes,
+					       .files = n.sum.files,
+					       .used_ms = n.used_ms,
+					       .partial = n.sum.partial };
+		k->fn(k->ctx, &w, NULL);
+		return;
+	}
+	loop_io_remove(&k->io);
+	if (r == sizeof(n)) {
+		k->fn(k->ctx, NULL, NULL);
+		return;
+	}
+	(void)garret_fail(&err, GARRET_INTERNAL, "what counts the workspaces has ended");
+	k->fn(k->ctx, NULL, &err);
+}
+
+int kept_start(struct engine *e, kept_fn fn, void *ctx, struct kept **ret, struct garret_error *err)
+{
+	struct kept *k;
+	int pair[2], rc = msg_pair(pair, false, err);
+	pid_t pid;
+
+	if (rc < 0)
+		return rc;
+	pid = fork();
+	if (pid == 0)
+		kept_main(e->workspaces_fd, pair[1]);
+	fd_close(pair[1]);
+	if (pid < 0) {
+		fd_close(pair[0]);
+		return garret_fail_errno(err, "fork what counts the workspaces");
+	}
+	k = xnew(struct kept);
+	*k = (struct kept){
+		.engine = e, .sock = pair[0], .pidfd = pidfd_open(pid, 0), .fn = fn, .ctx = ctx
+	};
+	k->io.fd = -EBADF;
+	(void)fd_set_nonblock(k->sock, true);
+	rc = loop_io_add(e->loop, &k->io, k->sock, EPOLLIN, on_note, k, err);
+	if (rc < 0)
+		k = kept_stop(k);
+	*ret = k;
+	return rc;
+}
+
+void kept_pause(struct kept *k)
+{
+	/* Removed, because the end of the child can't be waited for less often than always. */
+	if (k)
+		loop_io_remove(&k->io);
+}
+
+void kept_resume(struct kept *k)
+{
+	struct garret_error err = { 0 };
+
+	if (k && k->io.fd < 0 &&
+	    loop_io_add(k->engine->loop, &k->io, k->sock, EPOLLIN, on_note, k, &err) < 0)
+		k->fn(k->ctx, NULL, &err);
+}
+
+struct kept *kept_stop(struct kept *k)
+{
+	if (!k)
+		return NULL;
+	loop_io_remove(&k->io);
+	fd_close(k->sock);
+	if (k->pidfd >= 0)
+		(void)pidfd_send_signal(k->pidfd, SIGKILL, NULL, 0);
+	fd_close(k->pidfd);
+	free(k);
+	return NULL;
+}
