@@ -15,7 +15,7 @@
 /* ---- errors ---- */
 
 /* Beyond the five names of the published wire. */
-static const char *our_name(const struct garret_error *err)
+const char *file_any_error_name(const struct garret_error *err)
 {
 	const char *name = file_error_name(err);
 
@@ -54,6 +54,13 @@ static void answer_named(struct call *c, unsigned status, const char *name,
 	call_answer(c, status, &out);
 }
 
+static unsigned named_status(const struct file_kind *kind, const struct garret_error *err)
+{
+	if (err->code == GARRET_EXISTS && kind->exists)
+		return kind->exists;
+	return err->code == GARRET_NOT_FOUND ? 404 : 400;
+}
+
 void file_answer_error(struct call *c, const struct file_kind *kind, const struct garret_error *err)
 {
 	const char *name = file_error_name(err);
@@ -62,7 +69,7 @@ void file_answer_error(struct call *c, const struct file_kind *kind, const struc
 	if (err->code == GARRET_GONE)
 		call_refuse(c, 410, "The sandbox of session %s is gone", c->session_id);
 	else if (name)
-		answer_named(c, err->code == GARRET_NOT_FOUND ? 404 : 400, name, err, !plain);
+		answer_named(c, named_status(kind, err), name, err, !plain);
 	else if (plain && err->code == GARRET_EXHAUSTED)
 		call_refuse(c, 429, "%s", err->msg);
 	else if (plain)
@@ -70,7 +77,8 @@ void file_answer_error(struct call *c, const struct file_kind *kind, const struc
 	else if (err->code == GARRET_UNAVAILABLE)
 		call_refuse(c, 503, "%s", err->msg);
 	else
-		answer_named(c, (unsigned)garret_code_http(err->code), our_name(err), err, true);
+		answer_named(c, (unsigned)garret_code_http(err->code), file_any_error_name(err),
+			     err, true);
 }
 
 /* ---- the life of an answer ---- */
@@ -82,6 +90,9 @@ static void answer_free(struct file_answer *a)
 	loop_io_remove(&a->pipe_io);
 	fd_close(a->pipe);
 	strbuf_release(&a->out);
+	strbuf_release(&a->body);
+	if (a->extra && a->kind->release)
+		a->kind->release(a);
 	free(a->path);
 	free(a->to);
 	free(a->extra);
@@ -259,6 +270,8 @@ static void on_data(void *ctx, const void *data, size_t n)
 {
 	struct file_answer *a = ctx;
 
+	if (a->discard)
+		return;
 	if (a->kind->data)
 		a->kind->data(a, data, n);
 	else
@@ -266,11 +279,28 @@ static void on_data(void *ctx, const void *data, size_t n)
 	told(a);
 }
 
+static void send_more(struct file_answer *a)
+{
+	a->body_sent +=
+		file_call_body(a->op, a->body.buf + a->body_sent, a->body.len - a->body_sent);
+	if (a->body_sent == a->body.len)
+		file_call_body_end(a->op);
+}
+
+void file_send_body(struct file_answer *a, struct strbuf *body)
+{
+	a->body = *body;
+	strbuf_init(body);
+	send_more(a);
+}
+
 static void on_room(void *ctx)
 {
 	struct file_answer *a = ctx;
 
-	if (a->call->rq)
+	if (!a->kind->body)
+		send_more(a);
+	else if (a->call->rq)
 		http_more_body(a->call->rq);
 }
 
@@ -282,11 +312,13 @@ static void answer_whole(struct file_answer *a)
 	settle(a);
 	if (a->failed)
 		file_answer_error(c, a->kind, &a->error);
-	else if (a->out.len || a->type)
-		http_answer_buf(c->rq, a->status ? a->status : 200, a->type ? a->type : WIRE_JSON,
-				&a->out);
-	else
-		call_no_content(c);
+	else if (!a->kind->finish || !a->kind->finish(a)) {
+		if (a->out.len || a->type)
+			http_answer_buf(c->rq, a->status ? a->status : 200,
+					a->type ? a->type : WIRE_JSON, &a->out);
+		else
+			call_no_content(c);
+	}
 	answer_free(a);
 }
 
@@ -295,10 +327,14 @@ static void on_end(void *ctx, const struct file_end *end, const struct garret_er
 	struct file_answer *a = ctx;
 
 	a->op = NULL;
-	if (err) {
+	if (a->kind->each && a->kind->each(a, end, err)) {
+		told(a);
+		return;
+	}
+	if (err && !a->kind->each) {
 		a->failed = true;
 		a->error = *err;
-	} else if (a->kind->end) {
+	} else if (a->kind->end && !a->failed) {
 		a->kind->end(a, end);
 	}
 	a->ended = true;
@@ -318,6 +354,38 @@ static const struct file_events events = {
 	.room = on_room,
 	.end = on_end,
 };
+
+bool file_next(struct file_answer *a, const struct file_request *rq)
+{
+	struct refusal no = { 0 };
+
+	a->paused = false;
+	a->op = service_file(a->call->service, a->call->session_id, NULL, false, rq, &events, a,
+			     &no);
+	return a->op;
+}
+
+void file_begin_again(struct file_answer *a)
+{
+	const struct file_request rq = {
+		.op = FILE_READ, .flags = FILE_BY_PIPE, .path = a->path, .length = UINT64_MAX
+	};
+
+	give_up_op(a);
+	strbuf_reset(&a->out);
+	if (file_next(a, &rq))
+		return;
+	settle(a);
+	call_refuse(a->call, 410, "The sandbox of session %s is gone", a->call->session_id);
+	answer_free(a);
+}
+
+void file_skip(struct file_answer *a, uint64_t n)
+{
+	a->discard = true;
+	if (n > FILE_INLINE_MAX)
+		(void)file_call_pipe(a->op, NULL, NULL);
+}
 
 /* ---- bodies ---- */
 
@@ -367,9 +435,11 @@ struct file_answer *file_begin(struct call *c, const struct file_kind *kind,
 	a->length = -1;
 	a->pipe = a->pipe_io.fd = -EBADF;
 	strbuf_init(&a->out);
+	strbuf_init(&a->body);
 	c->pending = a;
 	c->leave = leave;
-	a->op = service_file(c->service, c->session_id, kind->log, rq, &events, a, &no);
+	a->op = service_file(c->service, c->session_id, kind->log, kind->published, rq, &events, a,
+			     &no);
 	if (!a->op) {
 		settle(a);
 		call_refusal(c, &no);
@@ -470,8 +540,15 @@ bool file_get_etag(const char *s, struct file_tag *ret)
 	return true;
 }
 
+const char *file_base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
 /* Percent-encoded, for names that JSON can't hold. */
-static void put_raw(struct strbuf *out, const char *key, const char *path)
+void file_put_raw_path(struct strbuf *out, const char *path)
 {
 	autobuf struct strbuf text = STRBUF_INIT;
 
@@ -483,7 +560,7 @@ static void put_raw(struct strbuf *out, const char *key, const char *path)
 		else
 			strbuf_addf(&text, "%%%02X", *p);
 	}
-	json_put_key(out, key);
+	json_put_key(out, "raw_path");
 	json_put_string(out, text.buf);
 }
 
@@ -495,7 +572,7 @@ void file_put_details(struct strbuf *out, const char *name, const char *path,
 
 	json_open(out, '{');
 	put_common(out, name, path, info);
-	put_raw(out, "raw_path", path);
+	file_put_raw_path(out, path);
 	json_put_key(out, "type");
 	json_put_string(out, types[info->type]);
 	json_put_key(out, "mode");

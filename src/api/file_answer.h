@@ -22,6 +22,16 @@ struct file_kind {
 	 * NULL for operations that answer otherwise.
 	 */
 	void (*end)(struct file_answer *a, const struct file_end *end);
+	/*
+	 * Instead: it ended in whatever way; true when another was begun with
+	 * file_next() and the answer isn't complete.
+	 */
+	bool (*each)(struct file_answer *a, const struct file_end *end,
+		     const struct garret_error *err);
+	/* It succeeded, and the answer isn't what is in out: true when this answered. */
+	bool (*finish)(struct file_answer *a);
+	void (*release)(struct file_answer *a); /* what extra holds; it is freed itself */
+	unsigned exists;                        /* status of EXISTS; 0: 400 */
 	bool published; /* errors that the five names don't cover are 409: use the shell */
 	bool body;      /* the request's body is the operation's */
 };
@@ -38,10 +48,13 @@ struct file_answer {
 	unsigned status;  /* NULL: 200 */
 	int64_t length;   /* of a streamed answer; -1: not known */
 	bool streaming, ended, broken, paused;
+	bool discard;   /* bytes that come aren't wanted */
 	uint64_t items; /* of the list that is being answered */
 
 	/* A body on its way in. */
 	bool body_done, failed;
+	struct strbuf body; /* file_send_body(): what wasn't given yet, from body_sent on */
+	size_t body_sent;
 	struct garret_error error;
 
 	/* READ of much: the bytes come through here. */
@@ -59,6 +72,12 @@ struct file_answer {
 struct file_answer *file_begin(struct call *c, const struct file_kind *kind,
 			       const struct file_request *rq);
 
+/* For info() of a READ with a range: the whole file instead, from its beginning. */
+void file_begin_again(struct file_answer *a);
+/* A body that is here already (any length): given as there is room. Takes the memory. */
+void file_send_body(struct file_answer *a, struct strbuf *body);
+/* For each(): the next operation of the same answer; false: the session has ended. */
+bool file_next(struct file_answer *a, const struct file_request *rq);
 /* For info(): what comes from now on is sent as it comes, `length` bytes or -1. */
 void file_stream(struct file_answer *a);
 /* For info() of a READ: its bytes come through a pipe; answers. */
@@ -67,6 +86,8 @@ void file_stream_pipe(struct file_answer *a, uint64_t n);
 void file_next_item(struct file_answer *a);
 /* The operation is given up, nothing is answered by it any more: the caller does. */
 struct call *file_give_up(struct file_answer *a);
+/* For info() of a READ: none of its bytes are wanted. */
+void file_skip(struct file_answer *a, uint64_t n);
 
 void file_answer_error(struct call *c, const struct file_kind *kind,
 		       const struct garret_error *err);
@@ -79,6 +100,10 @@ void file_put_entry(struct strbuf *out, const char *name, const char *path,
 /* Ours: type, mode, link, etag and more as well. */
 void file_put_details(struct strbuf *out, const char *name, const char *path,
 		      const struct file_info *info);
+void file_put_raw_path(struct strbuf *out, const char *path); /* "raw_path", when it isn't UTF-8 */
+const char *file_base_name(const char *path);
+/* One of the five names, or the Python class that fits best. */
+const char *file_any_error_name(const struct garret_error *err);
 void file_put_etag(const struct file_tag *t, char out[72]);
 bool file_get_etag(const char *s, struct file_tag *ret);
 /* "dir/name" without doubled slashes. */

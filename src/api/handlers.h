@@ -31,6 +31,25 @@ void files_realpath(struct call *c);
 void files_list(struct call *c);
 void files_mkdir(struct call *c);
 void files_remove(struct call *c);
+/* files_v1.c */
+void v1_stat(struct call *c);
+void v1_read(struct call *c);
+void v1_list(struct call *c);
+void v1_glob(struct call *c);
+void v1_grep(struct call *c);
+void v1_mkdir(struct call *c);
+void v1_remove(struct call *c);
+void v1_rename(struct call *c);
+void v1_copy(struct call *c);
+void v1_chmod(struct call *c);
+void v1_digest(struct call *c);
+void v1_realpath(struct call *c);
+void v1_edit(struct call *c);
+/* file_v1.c */
+void v1_file_get(struct call *c);
+void v1_file_put(struct call *c);
+void v1_tar_get(struct call *c);
+void v1_tar_put(struct call *c);
 /* openapi.c */
 void openapi_document(struct call *c);
 void openapi_page(struct call *c);
@@ -74,6 +93,40 @@ struct stop_values {
 
 struct path_values {
 	const char *path;
+};
+
+struct batch_values {
+	const char **paths;
+	bool nofollow;
+	int64_t max_bytes;
+};
+
+struct list_values {
+	const char *path;
+	int64_t max_depth, max_entries;
+};
+
+struct search_values {
+	const char *path, *pattern, *include;
+	bool hidden, no_ignore, ignore_case, fixed, directories;
+	int64_t max_results;
+};
+
+struct change_values {
+	const char *path, *to, *mode;
+	bool parents, recursive, exclusive;
+};
+
+struct edit_values {
+	const char *path, *old, *new, *etag, *sha256;
+	bool all;
+	int64_t count;
+};
+
+struct put_values {
+	const char *path, *mode;
+	bool parents, append, sync;
+	int64_t max_bytes;
 };
 
 #endif

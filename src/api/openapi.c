@@ -46,6 +46,18 @@ static const struct {
 	{ "EventList", "events:SessionEvent* latest_seq:integer" },
 	{ "FileEntry", "name:string path:string is_dir:boolean size:integer? modified_at:string?" },
 	{ "RealPath", "path:string" },
+	{ "FileDetails",
+	  "name:string path:string is_dir:boolean size:integer? modified_at:string? "
+	  "raw_path:string type:string mode:string link_target:string? etag:string" },
+	{ "FileError", "error:string errno:integer? message:string" },
+	{ "FileResult", "path:string entry:FileDetails? error:FileError? content_b64:string" },
+	{ "FileResults", "results:FileResult*" },
+	{ "FileList", "entries:FileDetails* truncated:boolean skipped:integer" },
+	{ "FileMatch", "path:string raw_path:string line:integer column:integer length:integer "
+		       "text:string cut:boolean" },
+	{ "MatchList", "matches:FileMatch* truncated:boolean skipped:integer" },
+	{ "FileDigest", "sha256:string size:integer etag:string replacements:integer" },
+	{ "Unpacked", "entries:integer skipped:integer" },
 	{ "RunResult", "stdout:string stderr:string exit_code:integer? timed_out:boolean "
 		       "output_limited:boolean output_limit:integer?" },
 };
@@ -120,6 +132,8 @@ static void field_type(struct strbuf *out, const struct json_field *f)
 		[JSON_KIND_RUN_ID] = "{\"type\":\"string\"",
 		[JSON_KIND_NAME] = "{\"type\":\"string\"",
 		[JSON_KIND_PATH] = "{\"type\":\"string\"",
+		[JSON_KIND_NAMES] = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}",
+		[JSON_KIND_PATHS] = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}",
 	};
 	bool nullable = f->flags & JSON_NULLABLE;
 
@@ -132,8 +146,16 @@ static void field_type(struct strbuf *out, const struct json_field *f)
 		json_put_raw(out, "\"exclusiveMinimum\":0");
 	if (f->flags & JSON_FROM_ZERO)
 		json_put_raw(out, "\"minimum\":0");
+	if (f->flags & JSON_FROM_ONE)
+		json_put_raw(out, "\"minimum\":1");
 	if (f->flags & JSON_NOT_EMPTY)
 		json_put_raw(out, "\"minItems\":1");
+	if (f->max) {
+		json_put_key(out, f->kind == JSON_KIND_INT || f->kind == JSON_KIND_FLOAT
+					  ? "maximum"
+					  : "maxItems");
+		json_put_int(out, f->max);
+	}
 	if (!nullable && f->help)
 		text(out, "description", f->help);
 	json_close(out, '}');
@@ -203,8 +225,8 @@ static void answers(struct strbuf *out, const struct route *r)
 static void operation(struct strbuf *out, const struct route *r)
 {
 	static const struct json_field session[] = {
-		{ "session_id", JSON_KIND_NAME, JSON_REQUIRED, 0, NULL },
-		{ NULL, JSON_KIND_STRING, 0, 0, NULL },
+		{ .name = "session_id", .kind = JSON_KIND_NAME, .flags = JSON_REQUIRED },
+		{ .name = NULL },
 	};
 
 	json_put_key(out, strcmp(r->method, "GET") == 0    ? "get"

@@ -236,8 +236,9 @@ static bool authenticate(struct call *c)
 
 /* ---- values ---- */
 
-static const struct json_field session_param = { "session_id", JSON_KIND_NAME, JSON_REQUIRED, 0,
-						 NULL };
+static const struct json_field session_param = { .name = "session_id",
+						 .kind = JSON_KIND_NAME,
+						 .flags = JSON_REQUIRED };
 
 static bool check_session_id(struct call *c)
 {

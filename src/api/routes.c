@@ -1,13 +1,15 @@
 /* The tables: what the wire offers.  The OpenAPI document is made from them. */
 #include "api/handlers.h"
 
-#define FIELD(type, member, kind, flags, help)                            \
-	{                                                                 \
-#member, kind, flags, offsetof(struct type, member), help \
+/* The last two arguments: the help, and a maximum (may be left out). */
+#define FIELD(type, member, k, f, ...)                                       \
+	{                                                                    \
+		.name = #member, .kind = (k), .flags = (f),                  \
+		.offset = offsetof(struct type, member), .help = __VA_ARGS__ \
 	}
-#define END                                        \
-	{                                          \
-		NULL, JSON_KIND_STRING, 0, 0, NULL \
+#define END                  \
+	{                    \
+		.name = NULL \
 	}
 #define SIZE(type) .values_size = sizeof(struct type)
 
@@ -62,6 +64,107 @@ static const struct json_field path_query[] = {
 	END
 };
 
+static const struct json_field batch_stat_body[] = {
+	FIELD(batch_values, paths, JSON_KIND_PATHS, JSON_REQUIRED | JSON_NOT_EMPTY, "absolute", 1000),
+	FIELD(batch_values, nofollow, JSON_KIND_BOOL, 0, "describe links themselves"),
+	END
+};
+static const struct json_field batch_read_body[] = {
+	FIELD(batch_values, paths, JSON_KIND_PATHS, JSON_REQUIRED | JSON_NOT_EMPTY, "absolute", 1000),
+	FIELD(batch_values, max_bytes, JSON_KIND_INT, JSON_ABOVE_ZERO, "of all files together (64 MiB)", 64 << 20),
+	END
+};
+static const struct json_field list_body[] = {
+	FIELD(list_values, path, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(list_values, max_depth, JSON_KIND_INT, JSON_FROM_ONE, "1 (as when not given): the directory alone", 4096),
+	FIELD(list_values, max_entries, JSON_KIND_INT, JSON_FROM_ONE, "1000000 when not given", 1000000),
+	END
+};
+static const struct json_field glob_body[] = {
+	FIELD(search_values, pattern, JSON_KIND_STRING, JSON_REQUIRED, "* ? [a-z] {a,b} **; without a / it matches names at any depth"),
+	FIELD(search_values, path, JSON_KIND_PATH, 0, "where to search; the work directory when not given"),
+	FIELD(search_values, hidden, JSON_KIND_BOOL, 0, "names that begin with a dot as well"),
+	FIELD(search_values, no_ignore, JSON_KIND_BOOL, 0, "what .gitignore names as well"),
+	FIELD(search_values, ignore_case, JSON_KIND_BOOL, 0, "letters match in either case"),
+	FIELD(search_values, directories, JSON_KIND_BOOL, 0, "directories as well as files"),
+	FIELD(search_values, max_results, JSON_KIND_INT, JSON_FROM_ONE, "1000000 when not given", 1000000),
+	END
+};
+static const struct json_field grep_body[] = {
+	FIELD(search_values, pattern, JSON_KIND_STRING, JSON_REQUIRED, "a Perl-compatible regular expression"),
+	FIELD(search_values, path, JSON_KIND_PATH, 0, "file or directory; the work directory when not given"),
+	FIELD(search_values, include, JSON_KIND_STRING, JSON_NULLABLE, "only files that match this glob"),
+	FIELD(search_values, hidden, JSON_KIND_BOOL, 0, "names that begin with a dot as well"),
+	FIELD(search_values, no_ignore, JSON_KIND_BOOL, 0, "what .gitignore names as well"),
+	FIELD(search_values, ignore_case, JSON_KIND_BOOL, 0, "letters match in either case"),
+	FIELD(search_values, fixed, JSON_KIND_BOOL, 0, "the pattern is text, no expression"),
+	FIELD(search_values, max_results, JSON_KIND_INT, JSON_FROM_ONE, "1000000 when not given", 1000000),
+	END
+};
+static const struct json_field mkdir_body[] = {
+	FIELD(change_values, path, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(change_values, mode, JSON_KIND_STRING, 0, "octal (0777, less the umask)"),
+	FIELD(change_values, parents, JSON_KIND_BOOL, 0, "make missing parents; one that exists is fine"),
+	END
+};
+static const struct json_field remove_body[] = {
+	FIELD(change_values, path, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(change_values, recursive, JSON_KIND_BOOL, 0, "a directory with what is in it"),
+	END
+};
+static const struct json_field rename_body[] = {
+	FIELD(change_values, path, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(change_values, to, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(change_values, exclusive, JSON_KIND_BOOL, 0, "fail when something is there"),
+	FIELD(change_values, parents, JSON_KIND_BOOL, 0, "make missing parents of the target"),
+	END
+};
+static const struct json_field copy_body[] = {
+	FIELD(change_values, path, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(change_values, to, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(change_values, recursive, JSON_KIND_BOOL, 0, "a directory with what is in it, links as links"),
+	FIELD(change_values, exclusive, JSON_KIND_BOOL, 0, "fail when something is there"),
+	FIELD(change_values, parents, JSON_KIND_BOOL, 0, "make missing parents of the target"),
+	END
+};
+static const struct json_field chmod_body[] = {
+	FIELD(change_values, path, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(change_values, mode, JSON_KIND_STRING, JSON_REQUIRED, "octal, up to 0777"),
+	FIELD(change_values, recursive, JSON_KIND_BOOL, 0, "a directory with what is in it, but for links"),
+	END
+};
+static const struct json_field any_path_body[] = {
+	FIELD(change_values, path, JSON_KIND_PATH, 0, "absolute"),
+	END
+};
+static const struct json_field edit_body[] = {
+	FIELD(edit_values, path, JSON_KIND_PATH, 0, "absolute"),
+	FIELD(edit_values, old, JSON_KIND_STRING, JSON_REQUIRED, "the text to replace, exactly"),
+	FIELD(edit_values, new, JSON_KIND_STRING, JSON_REQUIRED, "what takes its place"),
+	FIELD(edit_values, all, JSON_KIND_BOOL, 0, "every occurrence; else there must be one"),
+	FIELD(edit_values, count, JSON_KIND_INT, JSON_FROM_ONE, "there must be so many occurrences"),
+	FIELD(edit_values, etag, JSON_KIND_STRING, JSON_NULLABLE, "only if the file is still this one"),
+	FIELD(edit_values, sha256, JSON_KIND_STRING, JSON_NULLABLE, "only if the content is this one"),
+	END
+};
+static const struct json_field put_query[] = {
+	FIELD(put_values, path, JSON_KIND_PATH, JSON_REQUIRED, "absolute"),
+	FIELD(put_values, mode, JSON_KIND_STRING, 0, "octal, of a new file (0666, less the umask)"),
+	FIELD(put_values, parents, JSON_KIND_BOOL, 0, "make missing parents"),
+	FIELD(put_values, append, JSON_KIND_BOOL, 0, "at the end of what is there"),
+	FIELD(put_values, sync, JSON_KIND_BOOL, 0, "on disk before the answer"),
+	END
+};
+static const struct json_field untar_query[] = {
+	FIELD(put_values, path, JSON_KIND_PATH, JSON_REQUIRED, "the directory to unpack below"),
+	FIELD(put_values, parents, JSON_KIND_BOOL, 0, "make it and what is missing above"),
+	FIELD(put_values, max_bytes, JSON_KIND_INT, JSON_ABOVE_ZERO, "refuse an archive with more content"),
+	END
+};
+
+#define V1(op, fields, values, what, shape)                                                \
+	{ "POST", "/v1/sessions/{session_id}/files/" #op, ROUTE_SESSION, .body = fields, \
+	  SIZE(values), .handle = v1_##op, .summary = what, .answer = shape }
 #define FILES(op, what, shape)                                                         \
 	{ "POST", "/sessions/{session_id}/files/" #op, ROUTE_SESSION, .body = path_body, \
 	  SIZE(path_values), .handle = files_##op, .summary = what, .answer = shape }
@@ -101,6 +204,28 @@ const struct route routes[] = {
 	FILES(list, "List a directory", "FileEntry*"),
 	FILES(mkdir, "Make a directory", NULL),
 	FILES(remove, "Remove a file or directory", NULL),
+	{ "GET", "/v1/sessions/{session_id}/file", ROUTE_SESSION, .query = path_query, SIZE(path_values),
+	  .head = true, .handle = v1_file_get, .summary = "Read a file: Range, If-Range, If-None-Match" },
+	{ "PUT", "/v1/sessions/{session_id}/file", ROUTE_SESSION, .query = put_query, SIZE(put_values),
+	  .unread = true, .handle = v1_file_put, .summary = "Write a file: If-Match, If-None-Match: *",
+	  .answer = "FileDetails" },
+	{ "GET", "/v1/sessions/{session_id}/tar", ROUTE_SESSION, .query = path_query, SIZE(path_values),
+	  .handle = v1_tar_get, .summary = "A tree as a tar archive" },
+	{ "PUT", "/v1/sessions/{session_id}/tar", ROUTE_SESSION, .query = untar_query, SIZE(put_values),
+	  .unread = true, .handle = v1_tar_put, .summary = "Unpack a tar archive", .answer = "Unpacked" },
+	V1(stat, batch_stat_body, batch_values, "Describe files", "FileResults"),
+	V1(read, batch_read_body, batch_values, "Read files", "FileResults"),
+	V1(list, list_body, list_values, "List a directory, or a tree breadth first", "FileList"),
+	V1(glob, glob_body, search_values, "Find files by name", "FileList"),
+	V1(grep, grep_body, search_values, "Find text in files", "MatchList"),
+	V1(mkdir, mkdir_body, change_values, "Make a directory", NULL),
+	V1(remove, remove_body, change_values, "Remove a file or directory", NULL),
+	V1(rename, rename_body, change_values, "Rename, also to another file system", NULL),
+	V1(copy, copy_body, change_values, "Copy a file, or a tree", NULL),
+	V1(chmod, chmod_body, change_values, "Change permission bits", NULL),
+	V1(digest, any_path_body, change_values, "The SHA-256 of a file", "FileDigest"),
+	V1(realpath, any_path_body, change_values, "Resolve a path", "RealPath"),
+	V1(edit, edit_body, edit_values, "Replace text in a file, byte for byte", "FileDigest"),
 	{ "GET", "/openapi.json", ROUTE_OPEN, .head = true, .handle = openapi_document,
 	  .summary = "This description" },
 	{ "GET", "/docs", ROUTE_OPEN, .head = true, .handle = openapi_page, .summary = "Where the description is" },

@@ -55,13 +55,21 @@ enum garret_code garret_code_of_errno(int sys)
 		return GARRET_NO_SPACE;
 	case EINVAL:
 	case ENAMETOOLONG:
+	case ELOOP:
 		return GARRET_INVALID;
 	case EMFILE:
 	case ENFILE:
 	case ENOMEM:
+	case ENOBUFS:
 	case EAGAIN:
 		return GARRET_EXHAUSTED;
+	case ENOTEMPTY:
+	case EBUSY:
+	case ETXTBSY:
+	case EXDEV:
+		return GARRET_CONFLICT;
 	case E2BIG:
+	case EFBIG:
 	case EMSGSIZE:
 		return GARRET_TOO_LARGE;
 	default:

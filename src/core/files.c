@@ -12,6 +12,7 @@ struct file_call {
 	const struct file_events *events;
 	void *ctx;
 	const char *name; /* a literal, or NULL */
+	bool published;
 	char *target;
 	uint64_t started_us;
 };
@@ -35,7 +36,7 @@ const char *file_error_name(const struct garret_error *err)
 	}
 }
 
-static const char *detail_of(const struct garret_error *err)
+static const char *detail_of(const struct file_call *f, const struct garret_error *err)
 {
 	const char *name = err ? file_error_name(err) : "";
 
@@ -43,7 +44,9 @@ static const char *detail_of(const struct garret_error *err)
 		return "sandbox gone";
 	if (err && err->code == GARRET_NOT_FOUND)
 		return "not found";
-	return name ? name : "via the sandbox";
+	if (!name)
+		return f->published ? "via the sandbox" : garret_code_name((int)err->code);
+	return name;
 }
 
 static void release(struct file_call *f, const char *detail)
@@ -105,7 +108,7 @@ static void on_end(void *ctx, const struct file_end *end, const struct garret_er
 	const struct file_events *events = f->events;
 	void *to = f->ctx;
 
-	release(f, detail_of(err));
+	release(f, detail_of(f, err));
 	events->end(to, end, err);
 }
 
@@ -119,8 +122,8 @@ static const struct file_events pass_on = {
 };
 
 struct file_call *service_file(struct service *svc, const char *session_id, const char *name,
-			       const struct file_request *rq, const struct file_events *events,
-			       void *ctx, struct refusal *no)
+			       bool published, const struct file_request *rq,
+			       const struct file_events *events, void *ctx, struct refusal *no)
 {
 	struct session *s = find_session(svc, session_id);
 	struct garret_error err = { 0 };
@@ -136,6 +139,7 @@ struct file_call *service_file(struct service *svc, const char *session_id, cons
 				 .events = events,
 				 .ctx = ctx,
 				 .name = name,
+				 .published = published,
 				 .target = xstrdup(rq->path),
 				 .started_us = now_us() };
 	s->in_flight++;

@@ -144,12 +144,13 @@ void service_stop(struct service *s, const char *session_id, const char *run_id,
 struct file_call; /* an operation under way */
 /*
  * Start one; NULL when it was refused (then *no says why, at once).  `name` is
- * its name in the activity log, NULL: it isn't logged.  The strings of rq are
+ * its name in the activity log, NULL: it isn't logged; `published` says whether
+ * an error without one of the five names sends the client to the shell.  The strings of rq are
  * copied, the events borrowed; the call is valid until end() or leave.
  */
 struct file_call *service_file(struct service *s, const char *session_id, const char *name,
-			       const struct file_request *rq, const struct file_events *events,
-			       void *ctx, struct refusal *no);
+			       bool published, const struct file_request *rq,
+			       const struct file_events *events, void *ctx, struct refusal *no);
 /* The next bytes of the body: how many were taken; room() comes when that was less. */
 size_t file_call_body(struct file_call *f, const void *data, size_t n);
 void file_call_body_end(struct file_call *f);

@@ -11,6 +11,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "init/replace.h"
 
 bool edit_next(struct get *g, struct edit *ret)
@@ -168,6 +169,34 @@ static int apply_edits(struct work *k, struct garret_error *err)
 	return rc;
 }
 
+/* What the request expects of the file and of the edits. */
+static int check_digest(const struct work *k, struct garret_error *err)
+{
+	uint8_t digest[SHA256_DIGEST_SIZE], wanted[SHA256_DIGEST_SIZE];
+	struct sha256_ctx sha;
+
+	if (!*k->w->rq.include)
+		return 0;
+	sha256_init(&sha);
+	sha256_update(&sha, k->n, (const uint8_t *)k->text);
+	sha256_digest(&sha, sizeof(digest), digest);
+	if (!hex_decode(k->w->rq.include, wanted, sizeof(wanted)))
+		return garret_fail(err, GARRET_INVALID, "the digest is not 64 hex digits");
+	if (memcmp(digest, wanted, sizeof(digest)) != 0)
+		return garret_fail(err, GARRET_CHANGED, "%s has another content", k->w->rq.path);
+	return 0;
+}
+
+static int check_count(const struct work *k, struct garret_error *err)
+{
+	const uint64_t wanted = k->w->rq.offset, found = k->w->end.count;
+
+	if (!wanted || wanted == found)
+		return 0;
+	return garret_fail(err, GARRET_CONFLICT, "the old text is there %llu times, not %llu",
+			   (unsigned long long)found, (unsigned long long)wanted);
+}
+
 /* Whoever wrote to the file since it was read has not seen this edit: theirs stays. */
 static int check_unchanged(const struct work *k, struct garret_error *err)
 {
@@ -189,7 +218,11 @@ static int edit(struct work *k, struct garret_error *err)
 	int rc = read_file(k, err);
 
 	if (rc == 0)
+		rc = check_digest(k, err);
+	if (rc == 0)
 		rc = apply_edits(k, err);
+	if (rc == 0)
+		rc = check_count(k, err);
 	if (rc == 0 && write_full(k->r.fd, k->text, k->n) < 0)
 		rc = garret_fail_errno(err, "write %s", w->rq.path);
 	if (rc == 0)

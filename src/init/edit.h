@@ -5,7 +5,9 @@
  *
  * which are carried out in order, each on what the one before left.  Old text
  * that isn't there, or (without the flag) is there more than once, is a
- * GARRET_CONFLICT: end.count is how often, and the file stays as it was.  What
+ * GARRET_CONFLICT: end.count is how often, and the file stays as it was.  The
+ * request may say in `offset` how many replacements there must be, and in
+ * `include` the SHA-256 (hex) that the file must have before.  What
  * isn't named stays byte for byte, whatever its encoding and line ends are.
  */
 #ifndef INIT_EDIT_H

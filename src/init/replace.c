@@ -63,7 +63,7 @@ static int check_old(struct worker *w, struct replace *r, const char *path,
 	if (w->rq.flags & FILE_EXCLUSIVE)
 		return garret_fail(err, GARRET_EXISTS, "%s", path);
 	worker_fill_info(&info, &r->st);
-	if (w->rq.flags & FILE_IF_MATCH && !same_tag(&info.tag, &w->rq.tag))
+	if (w->rq.flags & FILE_IF_MATCH && w->rq.tag.inode && !same_tag(&info.tag, &w->rq.tag))
 		return garret_fail(err, GARRET_CHANGED, "%s is not what it was", path);
 	if (faccessat(r->dir, r->name, W_OK, 0) < 0)
 		return garret_fail_errno(err, "%s", path);

@@ -78,7 +78,9 @@ enum json_kind {
 	JSON_KIND_ENVIRON, /* the same from an object: "NAME=VALUE" */
 	JSON_KIND_RUN_ID,  /* JSON_KIND_STRING with a pattern */
 	JSON_KIND_NAME,
-	JSON_KIND_PATH, /* JSON_KIND_STRING, or json_path_nul when it has a NUL inside */
+	JSON_KIND_PATH,  /* JSON_KIND_STRING, or json_path_nul when it has a NUL inside */
+	JSON_KIND_NAMES, /* JSON_KIND_STRINGS of JSON_KIND_NAME */
+	JSON_KIND_PATHS, /* JSON_KIND_STRINGS of JSON_KIND_PATH */
 };
 
 /* A path that no C string holds; who gets it says so. */
@@ -90,6 +92,7 @@ enum json_flags {
 	JSON_ABOVE_ZERO = 1 << 2, /* numbers: > 0 */
 	JSON_FROM_ZERO = 1 << 3,  /* numbers: >= 0 */
 	JSON_NOT_EMPTY = 1 << 4,  /* lists */
+	JSON_FROM_ONE = 1 << 5,   /* numbers: >= 1 */
 };
 
 struct json_field {
@@ -98,6 +101,7 @@ struct json_field {
 	unsigned flags;
 	size_t offset; /* of the value in the struct; untouched when absent or null */
 	const char *help;
+	int64_t max; /* of a number, or of a list's items; 0: none */
 };
 
 /* What is wrong, collected: the items of {"detail":[...]}. At most 100, the rest is not shown. */

@@ -282,15 +282,27 @@ static int text_to_bool(const char *s)
 
 /* ---- one value ---- */
 
-static void range(struct json_errors *e, const struct place *at, unsigned flags, double v,
-		  bool real)
+static void range(struct json_errors *e, const struct place *at, const struct json_field *f,
+		  double v, bool real)
 {
+	const unsigned flags = f->flags;
+	char msg[80], ctx[40];
+
 	if ((flags & JSON_ABOVE_ZERO) && !(v > 0))
 		add(e, at, "greater_than", "Input should be greater than 0",
 		    real ? "{\"gt\":0.0}" : "{\"gt\":0}");
 	else if ((flags & JSON_FROM_ZERO) && !(v >= 0))
 		add(e, at, "greater_than_equal", "Input should be greater than or equal to 0",
 		    real ? "{\"ge\":0.0}" : "{\"ge\":0}");
+	else if ((flags & JSON_FROM_ONE) && !(v >= 1))
+		add(e, at, "greater_than_equal", "Input should be greater than or equal to 1",
+		    "{\"ge\":1}");
+	if (f->max && v > (double)f->max) {
+		(void)snprintf(msg, sizeof(msg), "Input should be less than or equal to %lld",
+			       (long long)f->max);
+		(void)snprintf(ctx, sizeof(ctx), "{\"le\":%lld}", (long long)f->max);
+		add(e, at, "less_than_equal", msg, ctx);
+	}
 }
 
 static void check_bool(const struct place *at, bool *ret, struct json_errors *e)
@@ -314,7 +326,8 @@ static void check_bool(const struct place *at, bool *ret, struct json_errors *e)
 		add(e, at, "bool_type", "Input should be a valid boolean", NULL);
 }
 
-static void check_int(const struct place *at, unsigned flags, int64_t *ret, struct json_errors *e)
+static void check_int(const struct place *at, const struct json_field *f, int64_t *ret,
+		      struct json_errors *e)
 {
 	const char *text = at->text ? at->text : json_string_value(at->json);
 	double real = json_real_value(at->json);
@@ -341,10 +354,11 @@ static void check_int(const struct place *at, unsigned flags, int64_t *ret, stru
 		return;
 	}
 	*ret = v;
-	range(e, at, flags, (double)v, false);
+	range(e, at, f, (double)v, false);
 }
 
-static void check_float(const struct place *at, unsigned flags, double *ret, struct json_errors *e)
+static void check_float(const struct place *at, const struct json_field *f, double *ret,
+			struct json_errors *e)
 {
 	const char *text = at->text ? at->text : json_string_value(at->json);
 	double v = json_number_value(at->json);
@@ -361,7 +375,7 @@ static void check_float(const struct place *at, unsigned flags, double *ret, str
 		return;
 	}
 	*ret = v;
-	range(e, at, flags, v, true);
+	range(e, at, f, v, true);
 }
 
 const char json_path_nul[] = "";
@@ -403,9 +417,33 @@ static const char **make_strings(size_t n, size_t text_bytes, char **ret_text)
 	return v;
 }
 
-static void check_strings(const struct place *list, unsigned flags, const char ***ret,
+/* How many there are is said in the published words. */
+static void check_length(const struct place *list, const struct json_field *f, size_t n,
+			 struct json_errors *e)
+{
+	char msg[100], ctx[100];
+
+	if (!n && (f->flags & JSON_NOT_EMPTY))
+		add(e, list, "too_short",
+		    "List should have at least 1 item after validation, not 0",
+		    "{\"field_type\":\"List\",\"min_length\":1,\"actual_length\":0}");
+	if (!f->max || n <= (size_t)f->max)
+		return;
+	(void)snprintf(msg, sizeof(msg),
+		       "List should have at most %lld items after validation, not %zu",
+		       (long long)f->max, n);
+	(void)snprintf(ctx, sizeof(ctx),
+		       "{\"field_type\":\"List\",\"max_length\":%lld,\"actual_length\":%zu}",
+		       (long long)f->max, n);
+	add(e, list, "too_long", msg, ctx);
+}
+
+static void check_strings(const struct place *list, const struct json_field *f, const char ***ret,
 			  struct json_errors *e)
 {
+	const enum json_kind kind = f->kind == JSON_KIND_NAMES   ? JSON_KIND_NAME
+				    : f->kind == JSON_KIND_PATHS ? JSON_KIND_PATH
+								 : JSON_KIND_STRING;
 	struct place at = *list;
 	size_t n = json_array_size(list->json);
 	const char **v;
@@ -422,12 +460,9 @@ static void check_strings(const struct place *list, unsigned flags, const char *
 	for (size_t i = 0; i < n; i++) {
 		at.index = (long)i;
 		at.json = json_array_get(list->json, i);
-		v[i] = plain_string(&at, JSON_KIND_STRING, e);
+		v[i] = plain_string(&at, kind, e);
 	}
-	if (!n && (flags & JSON_NOT_EMPTY))
-		add(e, list, "too_short",
-		    "List should have at least 1 item after validation, not 0",
-		    "{\"field_type\":\"List\",\"min_length\":1,\"actual_length\":0}");
+	check_length(list, f, n, e);
 }
 
 /* "NAME=VALUE" and its NUL; returns what is behind it. */
@@ -496,13 +531,15 @@ static void check_value(const struct json_field *f, const struct place *at, void
 		check_bool(at, to, e);
 		break;
 	case JSON_KIND_INT:
-		check_int(at, f->flags, to, e);
+		check_int(at, f, to, e);
 		break;
 	case JSON_KIND_FLOAT:
-		check_float(at, f->flags, to, e);
+		check_float(at, f, to, e);
 		break;
 	case JSON_KIND_STRINGS:
-		check_strings(at, f->flags, to, e);
+	case JSON_KIND_NAMES:
+	case JSON_KIND_PATHS:
+		check_strings(at, f, to, e);
 		break;
 	case JSON_KIND_ENVIRON:
 		check_environ(at, to, e);
@@ -546,6 +583,7 @@ void json_check_text(const char *place, const struct json_field *f, const char *
 void json_values_release(const struct json_field *fields, void *values)
 {
 	for (const struct json_field *f = fields; f && f->name; f++)
-		if (f->kind == JSON_KIND_STRINGS || f->kind == JSON_KIND_ENVIRON)
+		if (f->kind == JSON_KIND_STRINGS || f->kind == JSON_KIND_ENVIRON ||
+		    f->kind == JSON_KIND_NAMES || f->kind == JSON_KIND_PATHS)
 			free(*(void **)((char *)values + f->offset));
 }

@@ -67,21 +67,21 @@ enum file_op {
 };
 
 enum file_flags {
-	FILE_NOFOLLOW = 1 << 0,    /* the link itself (STAT); links are left out (LIST, WALK) */
-	FILE_TREE = 1 << 1,        /* REMOVE, COPY, CHMOD */
-	FILE_PARENTS = 1 << 2,     /* make missing parents (WRITE, MKDIR, RENAME, COPY) */
-	FILE_APPEND = 1 << 3,      /* WRITE */
-	FILE_SYNC = 1 << 4,        /* WRITE: fsync the file and its directory */
-	FILE_EXCLUSIVE = 1 << 5,   /* WRITE, RENAME, COPY: only where nothing is */
-	FILE_IF_MATCH = 1 << 6,    /* WRITE, EDIT: only over a file whose tag is `tag` */
-	FILE_BY_PIPE = 1 << 7,     /* READ: more than FILE_INLINE_MAX go through PIPE */
-	FILE_FROM_END = 1 << 8,    /* READ: the last `length` bytes */
-	FILE_HIDDEN = 1 << 9,      /* GLOB, GREP: names that begin with a dot as well */
-	FILE_NO_IGNORE = 1 << 10,  /* GLOB, GREP: what .gitignore names as well */
-	FILE_NO_CASE = 1 << 11,    /* GLOB, GREP */
-	FILE_FIXED = 1 << 12,      /* GREP: pattern is no expression */
-	FILE_READABLE = 1 << 13,   /* STAT: DENIED for a file that can't be read */
-	FILE_RELATIVE = 1 << 14,   /* archive: path is below the root, links are never followed */
+	FILE_NOFOLLOW = 1 << 0,   /* the link itself (STAT); links are left out (LIST, WALK) */
+	FILE_TREE = 1 << 1,       /* REMOVE, COPY, CHMOD */
+	FILE_PARENTS = 1 << 2,    /* make missing parents (WRITE, MKDIR, RENAME, COPY) */
+	FILE_APPEND = 1 << 3,     /* WRITE */
+	FILE_SYNC = 1 << 4,       /* WRITE: fsync the file and its directory */
+	FILE_EXCLUSIVE = 1 << 5,  /* WRITE, RENAME, COPY: only where nothing is */
+	FILE_IF_MATCH = 1 << 6,   /* WRITE, EDIT: only over a file with this `tag` (inode 0: any) */
+	FILE_BY_PIPE = 1 << 7,    /* READ: more than FILE_INLINE_MAX go through PIPE */
+	FILE_FROM_END = 1 << 8,   /* READ: the last `length` bytes */
+	FILE_HIDDEN = 1 << 9,     /* GLOB, GREP: names that begin with a dot as well */
+	FILE_NO_IGNORE = 1 << 10, /* GLOB, GREP: what .gitignore names as well */
+	FILE_NO_CASE = 1 << 11,   /* GLOB, GREP */
+	FILE_FIXED = 1 << 12,     /* GREP: pattern is no expression */
+	FILE_READABLE = 1 << 13,  /* STAT: DENIED for a file that can't be read */
+	FILE_RELATIVE = 1 << 14,  /* archive: path is below the root, links are never followed */
 	FILE_DIRS_FIRST = 1 << 15, /* LIST */
 	FILE_DIRS_TOO = 1 << 16,   /* GLOB: directories as well as files */
 	FILE_FLAGS_END = 1 << 17
@@ -97,7 +97,7 @@ struct file_request {
 	uint32_t flags;      /* enum file_flags */
 	uint32_t timeout_ms; /* of the work, not of waiting for a slow client; 0: 60 s */
 	const char *path, *to, *pattern, *include;
-	uint64_t offset, length; /* length: UINT64_MAX is "the rest" */
+	uint64_t offset, length; /* length: UINT64_MAX is "the rest".  EDIT: init/edit.h */
 	uint32_t mode;
 	uint32_t max_depth, max_entries; /* 0: the worker's own bound */
 	uint64_t max_bytes;              /* EDIT: of the file */

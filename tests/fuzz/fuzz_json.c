@@ -17,9 +17,9 @@ struct values {
 	const char **list, **environ;
 };
 
-#define F(m, kind, flags)                                         \
-	{                                                         \
-#m, kind, flags, offsetof(struct values, m), NULL \
+#define F(m, k, f)                                                                          \
+	{                                                                                   \
+		.name = #m, .kind = (k), .flags = (f), .offset = offsetof(struct values, m) \
 	}
 static const struct json_field fields[] = {
 	F(string, JSON_KIND_STRING, JSON_NULLABLE),
@@ -30,7 +30,7 @@ static const struct json_field fields[] = {
 	F(real, JSON_KIND_FLOAT, JSON_NULLABLE | JSON_ABOVE_ZERO),
 	F(list, JSON_KIND_STRINGS, JSON_NOT_EMPTY),
 	F(environ, JSON_KIND_ENVIRON, 0),
-	{ NULL, JSON_KIND_STRING, 0, 0, NULL },
+	{ .name = NULL },
 };
 
 static void check(const json_t *v)

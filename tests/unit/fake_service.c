@@ -476,8 +476,8 @@ void stream_leave(struct stream *st)
 /* ---- files: none of these tests has a session with files ---- */
 
 struct file_call *service_file(struct service *s, const char *session_id, const char *name,
-			       const struct file_request *rq, const struct file_events *events,
-			       void *ctx, struct refusal *no)
+			       bool published, const struct file_request *rq,
+			       const struct file_events *events, void *ctx, struct refusal *no)
 {
 	(void)s, (void)session_id, (void)name, (void)rq, (void)events, (void)ctx;
 	*no = (struct refusal){ .status = 503, .detail = "no files here" };

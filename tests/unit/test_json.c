@@ -171,9 +171,9 @@ struct values {
 	const char **list, **env;
 };
 
-#define F(member, kind, flags)                                              \
-	{                                                                   \
-#member, kind, flags, offsetof(struct values, member), NULL \
+#define F(m, k, f)                                                                          \
+	{                                                                                   \
+		.name = #m, .kind = (k), .flags = (f), .offset = offsetof(struct values, m) \
 	}
 static const struct json_field fields[] = {
 	F(name, JSON_KIND_NAME, JSON_NULLABLE),
@@ -184,7 +184,7 @@ static const struct json_field fields[] = {
 	F(seconds, JSON_KIND_FLOAT, JSON_NULLABLE | JSON_ABOVE_ZERO),
 	F(list, JSON_KIND_STRINGS, JSON_NOT_EMPTY),
 	F(env, JSON_KIND_ENVIRON, 0),
-	{ NULL, JSON_KIND_STRING, 0, 0, NULL },
+	{ .name = NULL },
 };
 
 /* The items for that text; what it set is in *v until values_done(). */
