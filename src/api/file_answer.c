@@ -95,6 +95,7 @@ static void answer_free(struct file_answer *a)
 		a->kind->release(a);
 	free(a->path);
 	free(a->to);
+	free(a->archive);
 	free(a->extra);
 	free(a);
 	call_unref(c);
@@ -304,6 +305,14 @@ static void on_room(void *ctx)
 		http_more_body(a->call->rq);
 }
 
+static void answer_failure(struct file_answer *a)
+{
+	if (a->kind->fail)
+		a->kind->fail(a, &a->error);
+	else
+		file_answer_error(a->call, a->kind, &a->error);
+}
+
 /* Everything is known and nothing was sent yet. */
 static void answer_whole(struct file_answer *a)
 {
@@ -311,7 +320,7 @@ static void answer_whole(struct file_answer *a)
 
 	settle(a);
 	if (a->failed)
-		file_answer_error(c, a->kind, &a->error);
+		answer_failure(a);
 	else if (!a->kind->finish || !a->kind->finish(a)) {
 		if (a->out.len || a->type)
 			http_answer_buf(c->rq, a->status ? a->status : 200,
@@ -355,14 +364,23 @@ static const struct file_events events = {
 	.end = on_end,
 };
 
+static bool begin_op(struct file_answer *a, const char *log, const struct file_request *rq,
+		     struct refusal *no)
+{
+	struct service *svc = a->call->service;
+
+	a->paused = false;
+	a->op = a->archive ? service_archive(svc, a->archive, rq, &events, a)
+			   : service_file(svc, a->call->session_id, log, a->kind->published, rq,
+					  &events, a, no);
+	return a->op;
+}
+
 bool file_next(struct file_answer *a, const struct file_request *rq)
 {
 	struct refusal no = { 0 };
 
-	a->paused = false;
-	a->op = service_file(a->call->service, a->call->session_id, NULL, false, rq, &events, a,
-			     &no);
-	return a->op;
+	return begin_op(a, NULL, rq, &no);
 }
 
 void file_begin_again(struct file_answer *a)
@@ -409,25 +427,11 @@ static void on_body_end(struct http_request *rq)
 		answer_whole(a);
 }
 
-struct file_answer *file_begin(struct call *c, const struct file_kind *kind,
-			       const struct file_request *rq)
+static struct file_answer *answer_new(struct call *c, const struct file_kind *kind,
+				      const struct file_request *rq)
 {
-	struct garret_error nul = { .code = GARRET_INVALID, .msg = "embedded null byte" };
-	struct refusal no = { 0 };
-	struct file_answer *a;
+	struct file_answer *a = xnew(struct file_answer);
 
-	if (rq->path == json_path_nul || rq->to == json_path_nul) {
-		file_answer_error(c, kind, &nul);
-		return NULL;
-	}
-	if (strlen(rq->path) > FILE_PATH_MAX || (rq->to && strlen(rq->to) > FILE_PATH_MAX)) {
-		nul.sys = ENAMETOOLONG;
-		(void)snprintf(nul.msg, sizeof(nul.msg), "a path has at most %d bytes",
-			       FILE_PATH_MAX);
-		file_answer_error(c, kind, &nul);
-		return NULL;
-	}
-	a = xnew(struct file_answer);
 	a->kind = kind;
 	a->call = call_ref(c);
 	a->path = xstrdup(rq->path);
@@ -438,9 +442,36 @@ struct file_answer *file_begin(struct call *c, const struct file_kind *kind,
 	strbuf_init(&a->body);
 	c->pending = a;
 	c->leave = leave;
-	a->op = service_file(c->service, c->session_id, kind->log, kind->published, rq, &events, a,
-			     &no);
-	if (!a->op) {
+	return a;
+}
+
+/* A path that can't be one is answered here. */
+static bool check_paths(struct call *c, const struct file_kind *kind, const struct file_request *rq)
+{
+	struct garret_error err = { .code = GARRET_INVALID, .msg = "embedded null byte" };
+
+	if (rq->path != json_path_nul && rq->to != json_path_nul) {
+		if (strlen(rq->path) <= FILE_PATH_MAX &&
+		    (!rq->to || strlen(rq->to) <= FILE_PATH_MAX))
+			return true;
+		err.sys = ENAMETOOLONG;
+		(void)snprintf(err.msg, sizeof(err.msg), "a path has at most %d bytes",
+			       FILE_PATH_MAX);
+	}
+	file_answer_error(c, kind, &err);
+	return false;
+}
+
+struct file_answer *file_begin(struct call *c, const struct file_kind *kind,
+			       const struct file_request *rq)
+{
+	struct refusal no = { 0 };
+	struct file_answer *a;
+
+	if (!check_paths(c, kind, rq))
+		return NULL;
+	a = answer_new(c, kind, rq);
+	if (!begin_op(a, kind->log, rq, &no)) {
 		settle(a);
 		call_refusal(c, &no);
 		answer_free(a);
@@ -448,6 +479,16 @@ struct file_answer *file_begin(struct call *c, const struct file_kind *kind,
 	}
 	if (kind->body)
 		http_stream_body(c->rq, on_body, on_body_end);
+	return a;
+}
+
+struct file_answer *file_begin_archive(struct call *c, const struct file_kind *kind,
+				       const char *archive, const struct file_request *rq)
+{
+	struct file_answer *a = answer_new(c, kind, rq);
+
+	a->archive = xstrdup(archive);
+	(void)file_next(a, rq);
 	return a;
 }
 
@@ -516,8 +557,13 @@ static void put_common(struct strbuf *out, const char *name, const char *path,
 void file_put_entry(struct strbuf *out, const char *name, const char *path,
 		    const struct file_info *info)
 {
+	struct file_info as_published = *info;
+
+	/* The published service tells no time of a directory. */
+	if (info->type == FILE_DIRECTORY)
+		as_published.tag.mtime_ns = 0;
 	json_open(out, '{');
-	put_common(out, name, path, info);
+	put_common(out, name, path, &as_published);
 	json_close(out, '}');
 }
 

@@ -28,6 +28,8 @@ struct file_kind {
 	 */
 	bool (*each)(struct file_answer *a, const struct file_end *end,
 		     const struct garret_error *err);
+	/* It failed: answer that. NULL: as file_answer_error() does. */
+	void (*fail)(struct file_answer *a, const struct garret_error *err);
 	/* It succeeded, and the answer isn't what is in out: true when this answered. */
 	bool (*finish)(struct file_answer *a);
 	void (*release)(struct file_answer *a); /* what extra holds; it is freed itself */
@@ -42,6 +44,7 @@ struct file_answer {
 	struct file_call *op; /* NULL: it has ended */
 	struct file_info info;
 	char *path, *to; /* as they were asked for */
+	char *archive;   /* the id whose kept files are looked at; NULL: the call's session's */
 	struct strbuf out;
 	size_t sent;
 	const char *type; /* of the answer; NULL: JSON */
@@ -72,6 +75,9 @@ struct file_answer {
 struct file_answer *file_begin(struct call *c, const struct file_kind *kind,
 			       const struct file_request *rq);
 
+/* The same in the kept files of `archive`; rq->path is below their root. */
+struct file_answer *file_begin_archive(struct call *c, const struct file_kind *kind,
+				       const char *archive, const struct file_request *rq);
 /* For info() of a READ with a range: the whole file instead, from its beginning. */
 void file_begin_again(struct file_answer *a);
 /* A body that is here already (any length): given as there is room. Takes the memory. */

@@ -50,6 +50,14 @@ void v1_file_get(struct call *c);
 void v1_file_put(struct call *c);
 void v1_tar_get(struct call *c);
 void v1_tar_put(struct call *c);
+/* archive.c */
+void archive_ls(struct call *c);
+void archive_tree(struct call *c);
+void archive_trees(struct call *c);
+void archive_read(struct call *c);
+void archive_read_bytes(struct call *c);
+void archive_list(struct call *c);
+void archive_delete(struct call *c);
 /* openapi.c */
 void openapi_document(struct call *c);
 void openapi_page(struct call *c);
@@ -93,6 +101,12 @@ struct stop_values {
 
 struct path_values {
 	const char *path;
+};
+
+struct archive_values {
+	const char *session_id, *path;
+	const char **sessions;
+	int64_t max_depth, max_entries, offset, limit;
 };
 
 struct batch_values {

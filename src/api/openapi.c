@@ -46,6 +46,14 @@ static const struct {
 	{ "EventList", "events:SessionEvent* latest_seq:integer" },
 	{ "FileEntry", "name:string path:string is_dir:boolean size:integer? modified_at:string?" },
 	{ "RealPath", "path:string" },
+	{ "FileTree", "entries:FileEntry* truncated:boolean" },
+	{ "TreeResult", "session_id:string tree:FileTree? error:string? status_code:integer?" },
+	{ "TreeResults", "results:TreeResult*" },
+	{ "TextContent", "content:string" },
+	{ "BytesContent", "content_b64:string" },
+	{ "Workspace", "session_id:string open:boolean bytes:integer files:integer partial:boolean "
+		       "used_at:number" },
+	{ "WorkspaceList", "workspaces:Workspace*" },
 	{ "FileDetails",
 	  "name:string path:string is_dir:boolean size:integer? modified_at:string? "
 	  "raw_path:string type:string mode:string link_target:string? etag:string" },

@@ -162,6 +162,37 @@ static const struct json_field untar_query[] = {
 	END
 };
 
+static const struct json_field archive_params[] = {
+	FIELD(archive_values, session_id, JSON_KIND_NAME, JSON_REQUIRED, NULL),
+	END
+};
+static const struct json_field archive_path_body[] = {
+	FIELD(archive_values, path, JSON_KIND_PATH, JSON_REQUIRED, "below the work directory"),
+	END
+};
+static const struct json_field tree_body[] = {
+	FIELD(archive_values, path, JSON_KIND_PATH, 0, "below the work directory (.)"),
+	FIELD(archive_values, max_depth, JSON_KIND_INT, JSON_FROM_ONE, "1: the directory alone (6)", 64),
+	FIELD(archive_values, max_entries, JSON_KIND_INT, JSON_FROM_ONE, "(2000)", 100000),
+	END
+};
+static const struct json_field trees_body[] = {
+	FIELD(archive_values, sessions, JSON_KIND_NAMES, JSON_REQUIRED | JSON_NOT_EMPTY, "whose files", 100),
+	FIELD(archive_values, path, JSON_KIND_PATH, 0, "below the work directory (.)"),
+	FIELD(archive_values, max_depth, JSON_KIND_INT, JSON_FROM_ONE, "1: the directory alone (6)", 64),
+	FIELD(archive_values, max_entries, JSON_KIND_INT, JSON_FROM_ONE, "(2000)", 100000),
+	END
+};
+static const struct json_field archive_read_body[] = {
+	FIELD(archive_values, path, JSON_KIND_PATH, JSON_REQUIRED, "below the work directory"),
+	FIELD(archive_values, offset, JSON_KIND_INT, JSON_FROM_ZERO, "lines to leave out at the beginning"),
+	FIELD(archive_values, limit, JSON_KIND_INT, JSON_FROM_ONE, "lines (2000)"),
+	END
+};
+
+#define ARCHIVE(op, fields, what, shape)                                               \
+	{ "POST", "/workspaces/{session_id}/" #op, ROUTE_SERVICE, .params = archive_params, \
+	  .body = fields, SIZE(archive_values), .handle = archive_##op, .summary = what, .answer = shape }
 #define V1(op, fields, values, what, shape)                                                \
 	{ "POST", "/v1/sessions/{session_id}/files/" #op, ROUTE_SESSION, .body = fields, \
 	  SIZE(values), .handle = v1_##op, .summary = what, .answer = shape }
@@ -204,6 +235,16 @@ const struct route routes[] = {
 	FILES(list, "List a directory", "FileEntry*"),
 	FILES(mkdir, "Make a directory", NULL),
 	FILES(remove, "Remove a file or directory", NULL),
+	{ "POST", "/workspaces/trees", ROUTE_SERVICE, .body = trees_body, SIZE(archive_values),
+	  .handle = archive_trees, .summary = "The kept trees of several sessions", .answer = "TreeResults" },
+	ARCHIVE(ls, archive_path_body, "A directory of what is kept of a session", "FileEntry*"),
+	ARCHIVE(tree, tree_body, "A tree of it, breadth first", "FileTree"),
+	ARCHIVE(read, archive_read_body, "Lines of a text file of it", "TextContent"),
+	ARCHIVE(read_bytes, archive_path_body, "A whole file of it", "BytesContent"),
+	{ "GET", "/workspaces", ROUTE_SERVICE, .handle = archive_list,
+	  .summary = "What is kept, with its sizes", .answer = "WorkspaceList" },
+	{ "DELETE", "/workspaces/{session_id}", ROUTE_SERVICE, .params = archive_params, SIZE(archive_values),
+	  .handle = archive_delete, .summary = "Delete what is kept of a session that isn't open" },
 	{ "GET", "/v1/sessions/{session_id}/file", ROUTE_SESSION, .query = path_query, SIZE(path_values),
 	  .head = true, .handle = v1_file_get, .summary = "Read a file: Range, If-Range, If-None-Match" },
 	{ "PUT", "/v1/sessions/{session_id}/file", ROUTE_SESSION, .query = put_query, SIZE(put_values),

@@ -6,17 +6,6 @@
 #include "base/time.h"
 #include "core/service_impl.h"
 
-struct file_call {
-	struct session *session;
-	struct box_file *file;
-	const struct file_events *events;
-	void *ctx;
-	const char *name; /* a literal, or NULL */
-	bool published;
-	char *target;
-	uint64_t started_us;
-};
-
 const char *file_error_name(const struct garret_error *err)
 {
 	switch (err->code) {
@@ -56,8 +45,12 @@ static void release(struct file_call *f, const char *detail)
 	if (f->name)
 		event_add(s, f->name, f->target, !*detail, detail,
 			  round((double)(now_us() - f->started_us) / 100.0) / 10);
-	s->in_flight--;
-	session_touch(s);
+	if (s) {
+		s->in_flight--;
+		session_touch(s);
+	} else {
+		archive_left(f);
+	}
 	free(f->target);
 	free(f);
 }
@@ -121,6 +114,24 @@ static const struct file_events pass_on = {
 	.end = on_end,
 };
 
+bool file_call_begin(struct file_call *f, struct box *box, struct garret_error *err)
+{
+	struct file_request rq = f->rq;
+
+	rq.path = f->target;
+	f->file = f->service->ops->file(box, &rq, &pass_on, f, err);
+	return f->file;
+}
+
+void file_call_fail(struct file_call *f, const struct garret_error *err)
+{
+	const struct file_end end = {
+		.code = (uint32_t)err->code, .sys = (uint32_t)err->sys, .path = "", .msg = err->msg
+	};
+
+	on_end(f, &end, err);
+}
+
 struct file_call *service_file(struct service *svc, const char *session_id, const char *name,
 			       bool published, const struct file_request *rq,
 			       const struct file_events *events, void *ctx, struct refusal *no)
@@ -135,7 +146,8 @@ struct file_call *service_file(struct service *svc, const char *session_id, cons
 		return NULL;
 	}
 	f = xnew(struct file_call);
-	*f = (struct file_call){ .session = s,
+	*f = (struct file_call){ .service = svc,
+				 .session = s,
 				 .events = events,
 				 .ctx = ctx,
 				 .name = name,
@@ -155,26 +167,28 @@ struct file_call *service_file(struct service *svc, const char *session_id, cons
 
 size_t file_call_body(struct file_call *f, const void *data, size_t n)
 {
-	return f->session->service->ops->file_body(f->file, data, n);
+	return f->service->ops->file_body(f->file, data, n);
 }
 
 void file_call_body_end(struct file_call *f)
 {
-	f->session->service->ops->file_body_end(f->file);
+	f->service->ops->file_body_end(f->file);
 }
 
 int file_call_pipe(struct file_call *f, int *ret_fd, struct garret_error *err)
 {
-	return f->session->service->ops->file_pipe(f->file, ret_fd, err);
+	return f->service->ops->file_pipe(f->file, ret_fd, err);
 }
 
 void file_call_pause(struct file_call *f, bool pause)
 {
-	f->session->service->ops->file_pause(f->file, pause);
+	if (f->file)
+		f->service->ops->file_pause(f->file, pause);
 }
 
 void file_call_leave(struct file_call *f)
 {
-	f->session->service->ops->file_leave(f->file);
+	if (f->file)
+		f->service->ops->file_leave(f->file);
 	release(f, "left");
 }

@@ -29,6 +29,7 @@ struct box_spec {
 	uint64_t memory_bytes, memory_swap_bytes, tmpfs_bytes;
 	uint32_t cpu_millis, cpu_shares, pids;
 	bool attach; /* only over files that are there; NOT_FOUND otherwise */
+	bool files;  /* nothing but the files, to be read; no limits may be given; as attach */
 };
 
 struct box_usage {
@@ -74,6 +75,12 @@ struct box_stream_events {
 
 typedef void (*box_opened_fn)(void *ctx, struct box *box, const struct garret_error *err);
 typedef void (*box_done_fn)(void *ctx, const struct garret_error *err);
+struct kept_files {
+	const char *id;
+	uint64_t bytes, files, used_ms; /* used: wall clock */
+	bool partial;                   /* there is more: counting took too long */
+};
+typedef void (*box_kept_fn)(void *ctx, const struct kept_files *k);
 typedef void (*box_usage_fn)(void *ctx, const struct box_usage *u, const struct garret_error *err);
 typedef void (*box_run_end_fn)(void *ctx, struct box_run_end *end);
 /* The environment died by itself (box_close is still due). */
@@ -128,6 +135,11 @@ struct provider_ops {
 	void (*file_pause)(struct box_file *f, bool pause);
 	/* Nobody listens any more: no event comes, what was begun is given up. */
 	void (*file_leave)(struct box_file *f);
+
+	/* The files that are kept: row (may be NULL) for each, then done. */
+	void (*kept)(struct provider *p, box_kept_fn row, box_done_fn done, void *ctx);
+	/* Remove those of one: CONFLICT while a box has them, NOT_FOUND when there are none. */
+	void (*forget)(struct provider *p, const char *id, box_done_fn done, void *ctx);
 
 	/* A spooled output: a descriptor for reading, or -1 with errno. */
 	int (*spool_open)(struct provider *p, const char *name);

@@ -143,6 +143,7 @@ struct service *service_new(const struct service_parts *parts,
 	map_init(&s->by_id);
 	list_init(&s->sessions);
 	list_init(&s->queued);
+	list_init(&s->archives);
 	loop_timer_set(s->loop, &s->reaper, now_ms() + (uint64_t)s->config->cleanup_interval * 1000,
 		       service_reap, s);
 	*st = (struct starting){ s, ready, ctx };
@@ -156,6 +157,7 @@ struct service *service_free(struct service *s)
 		return NULL;
 	while (!list_empty(&s->sessions))
 		session_free(list_entry(s->sessions.next, struct session, link));
+	archives_free(s);
 	loop_timer_clear(&s->reaper);
 	tombstones_release(&s->tombstones);
 	map_release(&s->by_id);

@@ -151,6 +151,13 @@ struct file_call; /* an operation under way */
 struct file_call *service_file(struct service *s, const char *session_id, const char *name,
 			       bool published, const struct file_request *rq,
 			       const struct file_events *events, void *ctx, struct refusal *no);
+/*
+ * The same in the kept files of a session, open or not: only operations that
+ * look, with FILE_RELATIVE; never logged.  That nothing is kept is told by
+ * end(): its error has no errno then.
+ */
+struct file_call *service_archive(struct service *s, const char *id, const struct file_request *rq,
+				  const struct file_events *events, void *ctx);
 /* The next bytes of the body: how many were taken; room() comes when that was less. */
 size_t file_call_body(struct file_call *f, const void *data, size_t n);
 void file_call_body_end(struct file_call *f);
@@ -161,6 +168,19 @@ void file_call_pause(struct file_call *f, bool pause);
 void file_call_leave(struct file_call *f);
 /* "FileNotFoundError" and the other four that published clients know; NULL: none of them. */
 const char *file_error_name(const struct garret_error *err);
+
+/* ---- what is kept of sessions ---- */
+
+struct kept_info {
+	const char *id;
+	uint64_t bytes, files;
+	double used_at; /* last opened or closed; seconds, wall clock */
+	bool partial, open;
+};
+typedef void (*kept_row)(void *ctx, const struct kept_info *k);
+void service_kept(struct service *s, kept_row row, plain_done done, void *ctx);
+/* Delete it for good; refused while a session of that id is open. */
+void service_forget(struct service *s, const char *id, plain_done done, void *ctx);
 
 /* ---- commands with live streams (ours; the published wire has none) ---- */
 

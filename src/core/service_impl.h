@@ -76,6 +76,9 @@ struct service {
 	struct list queued;
 	struct loop_timer reaper;
 	uint64_t head_bytes;
+
+	struct list archives; /* workspaces that are looked into */
+	unsigned n_archives;  /* of them with the provider */
 };
 
 /* service.c */
@@ -111,6 +114,30 @@ struct run_record {
 };
 /* Takes the buffers of end. */
 struct run_record *run_record_new(struct service *svc, struct box_run_end *end);
+
+/* files.c */
+struct file_call {
+	struct service *service;
+	struct session *session; /* or: */
+	struct archive *archive;
+	struct list waiting;    /* for the archive to open */
+	struct box_file *file;  /* NULL while it waits */
+	struct file_request rq; /* while it waits; its path is target */
+	const struct file_events *events;
+	void *ctx;
+	const char *name; /* in the log: a literal, or NULL */
+	bool published;
+	char *target;
+	uint64_t started_us;
+};
+/* Begin it in box; false with err: it has not begun and is as before. */
+bool file_call_begin(struct file_call *f, struct box *box, struct garret_error *err);
+/* It never began: end() is called, f is freed. */
+void file_call_fail(struct file_call *f, const struct garret_error *err);
+
+/* archive.c */
+void archive_left(struct file_call *f); /* one operation of it less */
+void archives_free(struct service *s);
 
 /* runs.c */
 void runs_init(struct session *s);

@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "init/content.h"
 #include "init/replace.h"
 
 #define PIPE_BYTES (1 << 20)
@@ -17,7 +18,14 @@ static uint8_t buf[256 * 1024];
 
 /* ---- reading ---- */
 
-static int open_regular(struct worker *w, struct stat *st, struct garret_error *err)
+int content_too_large(uint64_t size, uint64_t max, struct garret_error *err)
+{
+	return garret_fail(err, GARRET_TOO_LARGE,
+			   "File is %llu bytes, over the %llu-byte read limit",
+			   (unsigned long long)size, (unsigned long long)max);
+}
+
+int content_open(struct worker *w, struct stat *st, struct garret_error *err)
 {
 	autoclose int fd = worker_open(w, w->rq.path, O_RDONLY);
 
@@ -113,7 +121,7 @@ int op_read(struct worker *w, struct garret_error *err)
 {
 	struct file_info info = { .name = "" };
 	struct stat st;
-	autoclose int fd = open_regular(w, &st, err);
+	autoclose int fd = content_open(w, &st, err);
 	autoclose int pipe_fd = -EBADF;
 	uint64_t from, n;
 
@@ -122,6 +130,8 @@ int op_read(struct worker *w, struct garret_error *err)
 	worker_fill_info(&info, &st);
 	if (!st.st_size || (!st.st_blocks && st.st_size <= PAGE))
 		return read_unsized(w, fd, &info, err);
+	if (w->rq.max_bytes && (uint64_t)st.st_size > w->rq.max_bytes)
+		return content_too_large((uint64_t)st.st_size, w->rq.max_bytes, err);
 	n = range(&w->rq, (uint64_t)st.st_size, &from);
 	worker_info(w, &info);
 	if (!(w->rq.flags & FILE_BY_PIPE) || n <= FILE_INLINE_MAX)

@@ -39,9 +39,12 @@ static const struct {
 	[FILE_CHMOD] = { op_chmod, false, false },
 	[FILE_REALPATH] = { op_realpath, false, false },
 	[FILE_DIGEST] = { op_digest, false, false },
+	[FILE_TEXT] = { op_text, false, false },
 	[FILE_GLOB] = { op_glob, false, false },
 	[FILE_GREP] = { op_grep, false, false },
 	[FILE_EDIT] = { op_edit, true, false },
+	[FILE_TAR_OUT] = { op_tar_out, false, false },
+	[FILE_TAR_IN] = { op_tar_in, true, false },
 };
 
 static uint8_t rx[INIT_FRAME_MAX], tx[INIT_FRAME_MAX];
@@ -214,8 +217,19 @@ static void send_end(struct worker *w, int rc, const struct garret_error *err)
 
 /* ---- requests ---- */
 
+/* A slash at the end says nothing here: the published routes never saw one. */
+static void trim_slashes(const char *path)
+{
+	char *own = (char *)(uintptr_t)path; /* in w->request */
+	size_t n = strlen(own);
+
+	while (n > 1 && own[n - 1] == '/')
+		own[--n] = '\0';
+}
+
 static int check_path(const struct file_request *rq, const char *path, struct garret_error *err)
 {
+	trim_slashes(path);
 	if (rq->flags & FILE_RELATIVE)
 		return *path == '/' ? garret_fail(err, GARRET_INVALID, "an absolute path") : 0;
 	if (!*path)

@@ -79,6 +79,7 @@ worker_op op_read, op_write;                                 /* content.c */
 worker_op op_mkdir, op_remove, op_rename, op_chmod;          /* change.c */
 worker_op op_copy;                                           /* copy.c */
 worker_op op_glob, op_grep;                                  /* search.c */
+worker_op op_text;                                           /* text.c */
 worker_op op_edit;                                           /* edit.c */
 worker_op op_tar_out, op_tar_in;                             /* tar_out.c, tar_in.c */
 

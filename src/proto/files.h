@@ -63,6 +63,7 @@ enum file_op {
 	FILE_EDIT,    /* the body: see init/edit.h; INFO of the result */
 	FILE_TAR_OUT, /* DATA: an archive of path */
 	FILE_TAR_IN,  /* the body is an archive, unpacked below path */
+	FILE_TEXT,    /* DATA: `length` lines from line `offset` on as UTF-8; count: all lines */
 	FILE_OPS
 };
 
@@ -84,7 +85,8 @@ enum file_flags {
 	FILE_RELATIVE = 1 << 14,  /* archive: path is below the root, links are never followed */
 	FILE_DIRS_FIRST = 1 << 15, /* LIST */
 	FILE_DIRS_TOO = 1 << 16,   /* GLOB: directories as well as files */
-	FILE_FLAGS_END = 1 << 17
+	FILE_LATIN = 1 << 17,      /* TEXT: what isn't UTF-8 is Latin-1; else it is refused */
+	FILE_FLAGS_END = 1 << 18
 };
 
 /* What a file was when it was looked at: it changes when the file does. */
@@ -100,7 +102,7 @@ struct file_request {
 	uint64_t offset, length; /* length: UINT64_MAX is "the rest".  EDIT: init/edit.h */
 	uint32_t mode;
 	uint32_t max_depth, max_entries; /* 0: the worker's own bound */
-	uint64_t max_bytes;              /* EDIT: of the file */
+	uint64_t max_bytes;              /* EDIT, READ, TEXT: of the file; TAR_IN: of all content */
 	struct file_tag tag;
 };
 

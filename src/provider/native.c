@@ -136,7 +136,8 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 				 .cpu_shares = spec->cpu_shares,
 				 .pids = spec->pids,
 				 .tmpfs_bytes = spec->tmpfs_bytes,
-				 .flags = spec->attach ? ENGINE_OPEN_ATTACH : 0 };
+				 .flags = (spec->attach ? ENGINE_OPEN_ATTACH : 0) |
+					  (spec->files ? ENGINE_OPEN_FILES : 0) };
 	struct control_socket control = { .fd = -EBADF };
 	autoclose int sock = -EBADF;
 	char path[80];
@@ -234,6 +235,43 @@ static void native_usage(struct box *b, box_usage_fn done, void *ctx)
 	engine_client_usage(b->p->engine, b->handle, on_usage, w);
 }
 
+/* ---- what is kept ---- */
+
+struct kept_wait {
+	box_kept_fn row;
+	box_done_fn done;
+	void *ctx;
+};
+
+static void on_kept(void *ctx, const struct engine_workspace *w)
+{
+	struct kept_wait *k = ctx;
+	const struct kept_files files = { w->id, w->bytes, w->files, w->used_ms, w->partial };
+
+	k->row(k->ctx, &files);
+}
+
+static void on_kept_done(void *ctx, const struct garret_error *err)
+{
+	struct kept_wait *k = ctx;
+
+	k->done(k->ctx, err);
+	free(k);
+}
+
+static void native_kept(struct provider *p, box_kept_fn row, box_done_fn done, void *ctx)
+{
+	struct kept_wait *k = xnew(struct kept_wait);
+
+	*k = (struct kept_wait){ row, done, ctx };
+	engine_client_workspaces(p->engine, on_kept, on_kept_done, k);
+}
+
+static void native_forget(struct provider *p, const char *id, box_done_fn done, void *ctx)
+{
+	engine_client_purge(p->engine, id, done, ctx);
+}
+
 const struct provider_ops native_ops = {
 	.name = "native",
 	.open = native_open,
@@ -249,6 +287,8 @@ const struct provider_ops native_ops = {
 	.signal = native_signal,
 	.busy = native_busy,
 	.leave = native_leave,
+	.kept = native_kept,
+	.forget = native_forget,
 	.file = native_file,
 	.file_body = native_file_body,
 	.file_body_end = native_file_body_end,
@@ -349,6 +389,7 @@ struct provider *native_free(struct provider *p)
 		/* Of a command that ran when the engine was lost, the listener is gone before us. */
 		list_foreach (r, &b->runs, link)
 			r->end = NULL;
+		files_forget(b);
 		box_free(b);
 	}
 	loop_timer_clear(&p->refill);

@@ -505,6 +505,15 @@ void files_init(struct box *b)
 	}
 }
 
+void files_forget(struct box *b)
+{
+	for (unsigned i = 0; i < INIT_WORKERS; i++)
+		if (b->workers[i].job)
+			file_free(b->workers[i].job);
+	while (!list_empty(&b->files))
+		file_free(list_entry(b->files.next, struct box_file, link));
+}
+
 void files_end_all(struct box *b)
 {
 	struct garret_error err = { 0 };

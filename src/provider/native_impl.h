@@ -82,6 +82,7 @@ void sockets_refill(struct loop_timer *t);
 /* native_files.c */
 void files_init(struct box *b);
 void files_end_all(struct box *b); /* the session is gone */
+void files_forget(struct box *b);  /* nobody is to be told */
 void files_on_start(struct box *b, uint64_t request, const struct garret_error *err);
 struct box_file *native_file(struct box *b, const struct file_request *rq,
 			     const struct file_events *events, void *ctx, struct garret_error *err);

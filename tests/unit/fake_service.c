@@ -516,3 +516,22 @@ const char *file_error_name(const struct garret_error *err)
 	(void)err;
 	return NULL;
 }
+
+struct file_call *service_archive(struct service *s, const char *id, const struct file_request *rq,
+				  const struct file_events *events, void *ctx)
+{
+	(void)s, (void)id, (void)rq, (void)events, (void)ctx;
+	return NULL;
+}
+
+void service_kept(struct service *s, kept_row row, plain_done done, void *ctx)
+{
+	(void)s, (void)row;
+	done(ctx, &(struct refusal){ .status = 503, .detail = "no files here" });
+}
+
+void service_forget(struct service *s, const char *id, plain_done done, void *ctx)
+{
+	(void)s, (void)id;
+	done(ctx, &(struct refusal){ .status = 503, .detail = "no files here" });
+}

@@ -260,7 +260,7 @@ TEST(checks_come_in_the_order_of_the_wire)
 	struct server srv = server_start(64, 0);
 	static const struct expectation cases[] = {
 		{ "GET /nothing", "", NULL, 404, "{\"detail\":\"Not Found\"}" },
-		{ "POST /workspaces/a/ls", TOKEN, "{}", 404, "{\"detail\":\"Not Found\"}" },
+		{ "POST /workspaces/a/mv", TOKEN, "{}", 404, "{\"detail\":\"Not Found\"}" },
 		{ "PUT /policy", "", "{}", 405, "allow: GET\r\n" },
 		{ "PUT /sessions/a", "", NULL, 405, "allow: GET\r\n" },
 		{ "HEAD /healthz", "", NULL, 405, NULL },

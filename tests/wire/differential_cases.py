@@ -220,23 +220,60 @@ def stopping():
     yield Case("stop/session-token", "POST", f"{S}/runs/{'2' * 32}/stop", "session")
 
 
+SETUP = r"""mkdir -p files/a/b; cd files; printf 'one\ntwo\nthree\n' > t.py; printf '\351t\351' > l.txt
+printf '\000\377\001\376' > bin.dat; printf '\357\273\277mark\r\nend' > m.md; : > empty.txt; echo deep > a/b/d.txt; echo y > a/y
+mkdir full; i=0; while [ $i -lt 30 ]; do : > full/$i.txt; i=$((i+1)); done"""
+
+
 def files():
+    yield post("files/setup", f"{S}/run", {"argv": ["sh", "-c", SETUP], "run_id": "f" * 32})
     for op in ("read", "stat", "realpath", "list", "mkdir", "remove"):
         target = f"{S}/files/{op}"
         yield Case(f"files/{op} no-body", "POST", target)
         for value in ({}, {"path": 1}, {"path": None}, {"path": "/workspace/x"}, []):
             yield post(f"files/{op} {value}", target, value)
+        for path in ("", "relative", "a\0b", "/workspace/files/t.py/", "/workspace/files/t.py/below",
+                     "/workspace/files/missing", "/workspace/files", "/workspace//files//a/", "/workspace"):
+            if op == "remove" and path in ("/workspace/files/t.py/", "/workspace/files", "/workspace//files//a/"):
+                continue  # what the others look at
+            yield post(f"files/{op} {path!r}", target, {"path": path})
     yield Case("files/write no-path", "POST", f"{S}/files/write", body=b"data")
     yield Case("files/write", "POST", f"{S}/files/write?path=/workspace/x", body=b"data")
     yield Case("files/write empty", "POST", f"{S}/files/write?path=/workspace/x")
+    for path in ("/workspace/files", "/workspace/files/t.py/below", "relative", "/workspace/new/er/file", "/workspace"):
+        yield Case(f"files/write {path}", "POST", f"{S}/files/write?path={path}", body=b"data")
+    yield post("files/mkdir over a file", f"{S}/files/mkdir", {"path": "/workspace/files/t.py"})
+    yield post("files/remove tree", f"{S}/files/remove", {"path": "/workspace/new"})
+
+
+def archive():
+    paths = (".", "", "/", "/workspace", "files", "/workspace/files/a", "files/./a//b", "files/t.py", "files/missing",
+             "files/t.py/below", "..", "files/../files", "/etc/passwd", "a\0b", "files/empty.txt", "files/l.txt",
+             "files/bin.dat", "files/m.md")
+    for op in ("ls", "tree", "read", "read_bytes"):
+        target = f"/workspaces/a/{op}"
+        for path in paths:
+            yield post(f"archive/{op} {path!r}", target, {"path": path})
+        for value in ({}, [], {"path": 1}, {"path": None}):
+            yield post(f"archive/{op} {value}", target, value)
+        yield Case(f"archive/{op} no-body", "POST", target)
+        yield post(f"archive/{op} unknown", f"/workspaces/unknown/{op}", {"path": "."})
+        yield post(f"archive/{op} bad-id", f"/workspaces/.bad/{op}", {"path": "."})
+        yield post(f"archive/{op} no-token", target, {"path": "."}, "none")
+        yield post(f"archive/{op} session-token", target, {"path": "."}, "session")
+    for more in ({"max_depth": 1}, {"max_depth": 2}, {"max_depth": 0}, {"max_depth": 65}, {"max_depth": "3"}, {"max_entries": 1},
+                 {"max_entries": 0}, {"max_entries": 100001}, {"max_entries": 7.5}):
+        yield post(f"archive/tree {more}", "/workspaces/a/tree", {"path": "files", **more})
+    for more in ({"offset": 1}, {"offset": 3}, {"offset": -1}, {"limit": 1}, {"limit": 0}, {"offset": 1, "limit": 1}, {"limit": True}):
+        yield post(f"archive/read {more}", "/workspaces/a/read", {"path": "files/t.py", **more})
+    for ids in (["a"], ["a", "unknown", "a"], [], ["a"] * 101, [".bad"], ["a", 1], "a", None):
+        yield post(f"archive/trees {str(ids)[:40]}", "/workspaces/trees", {"sessions": ids})
+    yield post("archive/trees more", "/workspaces/trees", {"sessions": ["a"], "path": "files", "max_depth": 1, "max_entries": 3})
+    yield post("archive/trees path", "/workspaces/trees", {"sessions": ["a"], "path": ".."})
 
 
 def later():
     """What isn't there yet."""
-    for op in ("ls", "tree", "read", "read_bytes"):
-        yield post(f"archive/{op}", f"/workspaces/a/{op}", {"path": "."})
-    yield post("archive/trees", "/workspaces/trees", {"sessions": ["a"]})
-    yield post("archive/no-token", "/workspaces/a/ls", {"path": "."}, "none")
     yield Case("policy/put", "PUT", "/policy", body=b"{}", headers=dict(JSON))
     yield Case("policy/put no-token", "PUT", "/policy", "none", b"{}", dict(JSON))
 
@@ -281,6 +318,6 @@ def ending(limit):
 def cases(limit):
     run_id = Ids()
     yield post("open/a", "/sessions", {"session_id": "a"}, learn="a")
-    for group in (routing(), tokens(), opening(), queries(), running(run_id), stopping(), files(),
+    for group in (routing(), tokens(), opening(), queries(), running(run_id), stopping(), files(), archive(),
                   later(), raw(), ending(limit)):
         yield from group
