@@ -15,7 +15,6 @@
 #define BODY_GRACE_MS 5000
 #define ANSWER_MS_MAX 30000
 #define BODY_BYTES_PER_S 16384
-#define ANSWER_PIECE 65536
 
 /* What a connection is doing, and since when: the sweep ends what takes too long. */
 enum conn_state { CONN_HEADERS, CONN_BODY, CONN_WORK, CONN_ANSWER, CONN_IDLE };
@@ -101,7 +100,7 @@ struct httpd {
 	struct loop_timer mhd_timer, sweep_timer, retry_timer, drain_timer;
 	struct loop_later run_later, drain_later;
 	struct list listeners, conns, requests, lingers;
-	unsigned n_conns, n_running, n_lingers;
+	unsigned n_conns, n_running, n_lingers, n_large;
 	size_t bodies; /* bytes of all bodies that are being collected */
 	uint64_t trimmed_ms;
 	bool paused, draining, stopping;

@@ -35,6 +35,8 @@
 
 /* Bounds memory to 128 MiB for 4,096 connections and still holds 16 KiB of headers parsed. */
 #define CONN_MEMORY_BYTES 32768
+#define RUN_US 100
+#define UNSENT_BYTES (128 * 1024)
 #define BACKLOG 1024
 #define ACCEPTS_PER_ROUND 32
 #define RETRY_MS 100   /* how long to stop accepting when there is no room */
@@ -71,12 +73,22 @@ static void on_mhd(struct loop_io *io, uint32_t events)
 	run(io->ctx);
 }
 
+/*
+ * A run moves one piece of each connection.  While there is more to move it goes
+ * on for a moment, because a round of the loop is a good part of what a piece of
+ * a body costs.  The moment is short: a round may have three of them.
+ */
 static void run(struct httpd *h)
 {
+	uint64_t end = now_us() + RUN_US;
 	MHD_UNSIGNED_LONG_LONG ms;
+	bool waits;
 
-	(void)MHD_run(h->mhd);
-	if (MHD_get_timeout(h->mhd, &ms) == MHD_YES)
+	do {
+		(void)MHD_run(h->mhd);
+		waits = MHD_get_timeout(h->mhd, &ms) == MHD_YES;
+	} while (waits && !ms && now_us() < end);
+	if (waits)
 		loop_timer_set(h->loop, &h->mhd_timer, now_ms() + ms, on_run_timer, h);
 	else
 		loop_timer_clear(&h->mhd_timer);
@@ -121,11 +133,16 @@ static void format_address(const struct sockaddr_storage *sa, char *out, size_t 
 
 static void prepare_socket(int fd, int family)
 {
-	static const int one = 1, idle = 30, interval = 10, count = 3;
+	static const int one = 1, idle = 30, interval = 10, count = 3, unsent = UNSENT_BYTES;
 
 	if (family == AF_UNIX)
 		return;
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	/*
+	 * The kernel would take 4 MiB from us for a client that was fast once.  At 16
+	 * KiB/s that lasts longer than an answer may rest.
+	 */
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 	/* A waiting client whose machine vanished is noticed after a minute. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
@@ -523,7 +540,7 @@ struct httpd *httpd_free(struct httpd *h)
 	loop_timer_clear(&h->drain_timer);
 	loop_later_cancel(h->loop, &h->run_later);
 	loop_later_cancel(h->loop, &h->drain_later);
-	assert(list_empty(&h->conns));
+	assert(list_empty(&h->conns) && !h->n_large);
 	free(h);
 	return NULL;
 }

@@ -126,7 +126,7 @@ void http_answer_static(struct http_request *rq, unsigned status, const char *ty
 			const void *body, size_t n);
 
 /*
- * An answer that is made while it is sent.  read() fills at most cap (<= 64
+ * An answer that is made while it is sent.  read() fills at most cap (<= 256
  * KiB) bytes and returns how many; 0 at the end; HTTP_SOURCE_WAIT when it has
  * nothing yet; another number < 0 breaks the connection off, because the status
  * can't be taken back.  It must not wait itself.
@@ -149,6 +149,23 @@ void http_answer_source(struct http_request *rq, unsigned status, const char *ty
 			const struct http_source *src);
 /* There is something now.  Allowed at any time until release() was called, also inside read(). */
 void http_source_ready(struct http_request *rq);
+
+/*
+ * The same from a pipe that somebody else fills; fd passes to the answer, which
+ * makes it non-blocking.  The end of file is the end of the body when end() says
+ * so: 0 that was all (also without end()), HTTP_SOURCE_WAIT not known yet (asked
+ * again after http_source_ready()), another number < 0 it broke off.  With a
+ * known length nobody asks when that much was read.  A client that leaves closes
+ * the pipe.
+ */
+struct http_pipe {
+	int fd;
+	ssize_t (*end)(void *ctx);
+	void (*release)(void *ctx);
+	void *ctx;
+};
+void http_answer_pipe(struct http_request *rq, unsigned status, const char *type, int64_t length,
+		      const struct http_pipe *p);
 
 /* ---- another protocol on the same connection ---- */
 

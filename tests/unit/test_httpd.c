@@ -3,6 +3,7 @@
  * slow clients, Unix sockets.  A child serves, the test is a blocking client.
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "base/strbuf.h"
@@ -178,6 +180,91 @@ static void feed(struct http_request *rq, const char *path)
 	http_answer_source(rq, 200, "text/plain", known ? (int64_t)f->left : -1, &src);
 }
 
+/*
+ * A pipe that gets 1,000 bytes five times and is closed.  What its path says:
+ * "late" doesn't know at first that this was all, "failed" says that it wasn't,
+ * "short" is closed after two, "open" gets nothing, "full" gets all that it
+ * holds at once.
+ */
+struct duct {
+	struct http_request *rq;
+	struct loop_timer timer;
+	const char *mode;
+	int fd;
+	unsigned step, asked;
+};
+
+static void duct_release(void *ctx)
+{
+	struct duct *d = ctx;
+
+	loop_timer_clear(&d->timer);
+	fd_close(d->fd);
+	feeds_live--;
+	feeds_released++;
+	free(d);
+}
+
+static void on_duct(struct loop_timer *t)
+{
+	static const char piece[1 << 20];
+	struct duct *d = t->ctx;
+	bool full = !strcmp(d->mode, "full");
+
+	if (d->fd < 0) {
+		http_source_ready(d->rq);
+		return;
+	}
+	if (write(d->fd, piece, full ? sizeof(piece) : 1000) < 0)
+		_exit(7);
+	if (++d->step == 5 || full || (d->step == 2 && !strcmp(d->mode, "short")))
+		d->fd = fd_close(d->fd);
+	else
+		loop_timer_set(t->loop, t, now_ms() + 20, on_duct, d);
+}
+
+static ssize_t duct_end(void *ctx)
+{
+	struct duct *d = ctx;
+
+	if (!strcmp(d->mode, "failed"))
+		return -1;
+	if (strcmp(d->mode, "late") != 0 || d->asked++)
+		return 0;
+	loop_timer_set(http_loop(d->rq), &d->timer, now_ms() + 20, on_duct, d);
+	return HTTP_SOURCE_WAIT;
+}
+
+/* "/pipe/known/MODE" or "/pipe/chunked/MODE" */
+static void duct(struct http_request *rq, const char *path)
+{
+	static const char *const modes[] = { "plain", "late", "failed", "short", "open", "full" };
+	struct duct *d = xnew(struct duct);
+	bool known = !strncmp(path, "/pipe/known/", 12);
+	struct http_pipe p = { .release = duct_release, .ctx = d };
+	int fds[2];
+
+	for (size_t i = 0; i < ARRAY_SIZE(modes); i++)
+		if (!strcmp(path + (known ? 12 : 14), modes[i]))
+			d->mode = modes[i];
+	if (pipe(fds) < 0)
+		_exit(7);
+	(void)fcntl(fds[1], F_SETPIPE_SZ, 1 << 20);
+	(void)fd_set_nonblock(fds[1], true);
+	p.fd = fds[0];
+	p.end = !strcmp(d->mode, "plain") ? NULL : duct_end;
+	d->fd = fds[1];
+	d->rq = rq;
+	if (strcmp(d->mode, "open") != 0)
+		loop_timer_set(http_loop(rq), &d->timer, now_ms() + 20, on_duct, d);
+	feeds_live++;
+	http_answer_pipe(rq, 200, "text/plain",
+			 !known                     ? -1
+			 : !strcmp(d->mode, "full") ? 1 << 30
+						    : 5000,
+			 &p);
+}
+
 /* In hexadecimal, with the length; asked twice. */
 static void answer_bytes(struct http_request *rq)
 {
@@ -195,6 +282,15 @@ static void answer_bytes(struct http_request *rq)
 }
 
 static struct httpd *server;
+
+/* What the server needed of the CPU, in ms. */
+static void answer_cpu(struct http_request *rq)
+{
+	char text[32];
+	int n = snprintf(text, sizeof(text), "%ld", (long)(clock() / (CLOCKS_PER_SEC / 1000)));
+
+	http_answer(rq, 200, "text/plain", text, (size_t)n);
+}
 
 static void answer_counts(struct http_request *rq)
 {
@@ -234,6 +330,10 @@ static void handle(void *ctx, struct http_request *rq)
 				   &src);
 	} else if (!strncmp(path, "/feed/", 6)) {
 		feed(rq, path);
+	} else if (!strncmp(path, "/pipe/", 6)) {
+		duct(rq, path);
+	} else if (!strcmp(path, "/cpu")) {
+		answer_cpu(rq);
 	} else if (!strcmp(path, "/counts")) {
 		answer_counts(rq);
 	} else if (!strcmp(path, "/bytes")) {
@@ -486,6 +586,88 @@ TEST(a_client_that_leaves_a_resting_source_is_noticed)
 	known = fd_close(known);
 	assert_int_equal(shutdown(chunked, SHUT_WR), 0);
 	await_counts(&srv, "0 live, 2 released, 2 connections");
+	server_stop(&srv);
+}
+
+TEST(a_pipe_is_sent_whole_or_visibly_cut)
+{
+	static const struct {
+		const char *target;
+		size_t bytes; /* 0: chunked */
+		bool whole;
+	} cases[] = {
+		{ "/pipe/known/plain", 5000, true },  { "/pipe/chunked/plain", 0, true },
+		{ "/pipe/known/late", 5000, true },   { "/pipe/chunked/late", 0, true },
+		{ "/pipe/known/short", 2000, false }, { "/pipe/chunked/failed", 0, false },
+	};
+	struct server srv = server_start();
+	autobuf struct strbuf out = STRBUF_INIT;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		get(&srv, cases[i].target, &out);
+		if (cases[i].bytes)
+			assert_int_equal(out.buf + out.len - body_of(&out), cases[i].bytes);
+		else
+			assert_int_equal(!memcmp(out.buf + out.len - 5, "0\r\n\r\n", 5),
+					 cases[i].whole);
+	}
+	await_counts(&srv, "0 live, 6 released, 1 connections");
+	server_stop(&srv);
+}
+
+TEST(a_pipe_ends_with_its_client)
+{
+	struct server srv = server_start();
+	autoclose int known = dial(&srv), chunked = dial_unix(&srv);
+
+	ask(known, "/pipe/known/open");
+	ask(chunked, "/pipe/chunked/open");
+	await_counts(&srv, "2 live, 0 released, 3 connections");
+	known = fd_close(known);
+	chunked = fd_close(chunked);
+	await_counts(&srv, "0 live, 2 released, 1 connections");
+	known = dial(&srv); /* and with the server */
+	ask(known, "/pipe/known/open");
+	await_counts(&srv, "1 live, 2 released, 2 connections");
+	server_stop(&srv);
+}
+
+static long cpu_of(const struct server *srv)
+{
+	autobuf struct strbuf out = STRBUF_INIT;
+
+	get(srv, "/cpu", &out);
+	return strtol(body_of(&out), NULL, 10);
+}
+
+TEST(a_pipe_that_was_left_costs_nothing_while_its_client_rests)
+{
+	struct server srv = server_start();
+	autoclose int fd = dial_unix(&srv);
+	long before;
+
+	ask(fd, "/pipe/known/full");
+	usleep(100000);
+	before = cpu_of(&srv);
+	usleep(300000);
+	assert_in_range(cpu_of(&srv) - before, 0, 100);
+	server_stop(&srv);
+}
+
+/* 1.3 MB/s are little for the buffers between the two, but more than the server asks for here. */
+TEST(who_takes_enough_of_a_source_is_not_cut)
+{
+	static char block[128 * 1024];
+	struct server srv = server_start();
+	autoclose int tcp = dial(&srv), local = dial_unix(&srv);
+
+	ask(tcp, "/feed/known/busy");
+	ask(local, "/feed/known/busy");
+	for (int i = 0; i < 40; i++) {
+		assert_int_equal(recv(tcp, block, sizeof(block), MSG_WAITALL), sizeof(block));
+		assert_int_equal(recv(local, block, sizeof(block), MSG_WAITALL), sizeof(block));
+		usleep(100000);
+	}
 	server_stop(&srv);
 }
 
