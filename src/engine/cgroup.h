@@ -25,6 +25,7 @@ enum cgroup_limit_bits {
 	LIMIT_CPUS = 4,
 	LIMIT_SHARES = 8,
 	LIMIT_PIDS = 16,
+	LIMIT_DISK = 32, /* disk.c */
 };
 
 struct cgroups {

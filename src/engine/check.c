@@ -110,6 +110,7 @@ static int check_files(const struct engine_open *o, struct garret_error *err)
 		{ "cpu shares", o->cpu_shares },
 		{ "pids", o->pids },
 		{ "tmpfs", o->tmpfs_bytes },
+		{ "disk", o->disk_bytes },
 		{ "volumes", o->n_volumes },
 		{ "network", o->network != ENGINE_NET_NONE },
 		{ "ephemeral", o->flags & ENGINE_OPEN_EPHEMERAL },
@@ -208,4 +209,21 @@ int check_limits(const struct engine *e, const struct engine_open *o, struct cgr
 				       .cpu_shares = (uint32_t)shares,
 				       .pids = (uint32_t)pids };
 	return 0;
+}
+
+int check_disk(const struct engine *e, const struct engine_open *o, uint64_t *ret,
+	       struct garret_error *err)
+{
+	const struct conf *c = &e->conf;
+	const uint64_t most = c->max_workspace ? c->max_workspace : UINT64_MAX >> 1;
+
+	*ret = 0;
+	if (o->flags & ENGINE_OPEN_FILES)
+		return 0;
+	/* Asked for by the operator or by the peer: never silently none. */
+	if ((o->disk_bytes || c->default_workspace) && !e->disk.quota)
+		return garret_fail(err, GARRET_UNSUPPORTED, "no limit of disk can be given: %s",
+				   e->disk.missing);
+	return pick("disk", o->disk_bytes, c->default_workspace, CONF_WORKSPACE_LEAST, most, true,
+		    ret, err);
 }

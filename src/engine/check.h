@@ -15,5 +15,8 @@ int check_open(const struct engine *e, const struct engine_open *o, struct garre
 /* Fill the limits in, defaults included; refuse what is out of bounds or can't be given. */
 int check_limits(const struct engine *e, const struct engine_open *o, struct cgroup_limits *ret,
 		 uint64_t *ret_tmpfs, struct garret_error *err);
+/* The same for what it may write to the disk; *ret 0: no limit. */
+int check_disk(const struct engine *e, const struct engine_open *o, uint64_t *ret,
+	       struct garret_error *err);
 
 #endif

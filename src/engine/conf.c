@@ -50,6 +50,8 @@ static const struct {
 	{ "default_tmpfs",   KIND_BYTES,    offsetof(struct conf, default_tmpfs) },
 	{ "default_cpus",    KIND_CPUS,     offsetof(struct conf, default_cpu_millis) },
 	{ "default_pids",    KIND_U32,      offsetof(struct conf, default_pids) },
+	{ "workspace_bytes", KIND_BYTES,    offsetof(struct conf, default_workspace) },
+	{ "max_workspace_bytes", KIND_BYTES, offsetof(struct conf, max_workspace) },
 	{ "pool_slots",      KIND_U32,      offsetof(struct conf, pool_slots) },
 	{ "pool_networks",   KIND_U32,      offsetof(struct conf, pool_networks) },
 };
@@ -272,6 +274,11 @@ int conf_finish(struct conf *c, struct garret_error *err)
 	c->default_tmpfs = MIN(c->default_tmpfs, c->max_tmpfs);
 	c->default_cpu_millis = MIN(c->default_cpu_millis, c->max_cpu_millis);
 	c->default_pids = MIN(c->default_pids, c->max_pids);
+	if (c->max_workspace && (!c->default_workspace || c->default_workspace > c->max_workspace))
+		c->default_workspace = c->max_workspace;
+	if (c->default_workspace && c->default_workspace < CONF_WORKSPACE_LEAST)
+		return garret_fail(err, GARRET_INVALID, "workspace_bytes is at least %u",
+				   CONF_WORKSPACE_LEAST);
 	c->pool_slots = MAX(1u, MIN(c->pool_slots, c->max_sessions));
 	return 0;
 }

@@ -10,6 +10,7 @@
 
 #define CONF_DEFAULT_PATH "/etc/garret/engine.conf"
 #define CONF_UIDS_MAX 16
+#define CONF_WORKSPACE_LEAST (64u << 10)
 #define CONF_FILES_MAX 64 /* of max_files_sessions: each takes a range of ids */
 
 struct conf {
@@ -18,6 +19,7 @@ struct conf {
 	uint32_t id_start, id_count, ranges; /* ranges: slots that id_count is enough for */
 	uint32_t networks;                   /* bit per enum engine_network */
 	uint64_t max_memory, max_tmpfs, default_memory, default_tmpfs;
+	uint64_t max_workspace, default_workspace; /* 0: none */
 	uint32_t max_cpu_millis, max_pids, max_sessions, default_cpu_millis, default_pids;
 	uint32_t max_files_sessions; /* beside max_sessions */
 	uint32_t pool_slots, pool_networks;

@@ -176,6 +176,15 @@ static void see_ids(const struct engine *e, int sock)
 		    "/run/garret can't be made: engines may share ids");
 }
 
+static void see_disk(const struct engine *e, int sock)
+{
+	if (e->disk.quota)
+		row(sock, DOCTOR_OK, "limit disk", "project quotas");
+	else
+		row(sock, e->conf.default_workspace ? DOCTOR_MISSING : DOCTOR_WEAKER, "limit disk",
+		    "a session can fill the disk: %s", e->disk.missing);
+}
+
 static void see_rest(const struct engine *e, int sock)
 {
 	struct rlimit l = { 0 };
@@ -211,6 +220,7 @@ static void doctor_main(const struct engine *e, int sock)
 	see_filter(e, sock);
 	see_net(e, sock, proc_fd);
 	see_ids(e, sock);
+	see_disk(e, sock);
 	see_rest(e, sock);
 	_exit(0);
 }

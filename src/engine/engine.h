@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "engine/cgroup.h"
 #include "engine/conf.h"
+#include "engine/disk.h"
 #include "engine/filter.h"
 #include "engine/wire.h"
 #include "io/loop.h"
@@ -28,6 +29,7 @@ struct engine {
 	unsigned n_spares;  /* workspaces that only lack a name */
 	unsigned n_removed; /* workspaces moved to the trash: part of their names there */
 	struct loop_timer spare_timer;
+	struct disk disk;
 	int ids_fd; /* host-wide claims on id ranges, or -EBADF */
 
 	/* zygote (nursery.c) */

@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
+#include "engine/disk.h"
 #include "engine/mount.h"
 #include "engine/net.h"
 #include "engine/userns.h"
@@ -70,6 +71,15 @@ static int make_meta(const struct helper *h, struct garret_error *err)
 	return fd < 0 ? garret_fail_errno(err, "make the session's meta file") : 0;
 }
 
+static int give_project(const struct helper *h, struct garret_error *err)
+{
+	autoclose int dir = open_beneath(h->z->sessions_fd, h->slot->name, O_PATH | O_DIRECTORY, 0);
+
+	if (dir < 0)
+		return garret_fail_errno(err, "open the directory of a slot");
+	return disk_set_project(dir, h->slot->project, err);
+}
+
 static int prepare_dirs(const struct helper *h, struct garret_error *err)
 {
 	static const struct {
@@ -79,6 +89,8 @@ static int prepare_dirs(const struct helper *h, struct garret_error *err)
 	int sessions = h->z->sessions_fd, rc;
 
 	rc = make_dir(sessions, h->slot->name, "", 0700, 0, err);
+	if (rc == 0 && h->slot->project)
+		rc = give_project(h, err); /* what is made in it inherits it */
 	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(dirs); i++)
 		rc = make_dir(sessions, h->slot->name, dirs[i].name, dirs[i].mode, h->disk_owner,
 			      err);
@@ -126,6 +138,12 @@ static int dress_mount(const struct helper *h, const struct build_mount *m, bool
 	struct statvfs vfs;
 	int rc;
 
+	if (m->project) {
+		/* Before the ids are mapped: then root could not open what isn't in the map. */
+		rc = disk_convert(fd, m->project, err);
+		if (rc < 0)
+			return rc;
+	}
 	if (!ours) {
 		own = userns_idmap(h->z->proc_fd, h->slot->base, h->z->setup.disk_id, m->uid,
 				   m->gid, err);

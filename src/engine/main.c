@@ -234,6 +234,7 @@ static int engine_start(struct engine *e, const struct arguments *a, struct garr
 		return garret_fail_errno(err, "drop the groups");
 	if ((rc = store_open(e, err)) < 0)
 		return rc;
+	disk_open(e);
 	store_instance(e, instance);
 	if ((rc = cgroups_open(&e->cg, e->conf.cgroup_parent, instance, err)) < 0)
 		return rc;

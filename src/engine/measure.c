@@ -32,7 +32,9 @@ struct entry {
 };
 
 struct walk {
-	struct measure sum;
+	measure_fn fn;
+	void *ctx;
+	bool partial;
 	int fd; /* the directory that is read */
 	dev_t dev;
 	struct level *levels; /* way[depth] is fd's own */
@@ -61,7 +63,7 @@ static bool descend(struct walk *w, const char *name)
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev != w->dev)
 		return false;
 	if (!push(w, &st)) {
-		w->sum.partial = true;
+		w->partial = true;
 		return false;
 	}
 	fd_close(w->fd);
@@ -91,10 +93,7 @@ static bool visit(struct walk *w, const struct entry *e)
 	if (!strcmp(e->name, ".") || !strcmp(e->name, "..") ||
 	    fstatat(w->fd, e->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return false;
-	w->sum.files++;
-	/* 512 is the unit of st_blocks, whatever the file system's block. */
-	w->sum.bytes += (uint64_t)st.st_blocks * 512 /
-			(S_ISDIR(st.st_mode) ? 1 : MAX((uint64_t)st.st_nlink, (uint64_t)1));
+	w->fn(w->ctx, w->fd, e->name, &st);
 	w->levels[w->depth].at = e->next;
 	return S_ISDIR(st.st_mode) && descend(w, e->name);
 }
@@ -115,28 +114,53 @@ static bool read_some(struct walk *w)
 	return n > 0;
 }
 
-struct measure measure_tree(int dirfd, uint64_t deadline_ms)
+static bool walk(struct walk *w, uint64_t deadline_ms)
 {
-	struct walk w = { .fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) };
-	struct stat st;
-
-	if (w.fd < 0 || fstat(w.fd, &st) < 0) {
-		fd_close(w.fd);
-		return (struct measure){ .partial = true };
-	}
-	w.dev = st.st_dev;
-	w.cap = 64;
-	w.levels = xcalloc(w.cap, sizeof(*w.levels));
-	w.levels[0] = (struct level){ st.st_dev, st.st_ino, 0 };
 	for (;;) {
-		if (now_ms() < deadline_ms && read_some(&w))
+		bool due = now_ms() >= deadline_ms;
+
+		if (!due && read_some(w))
 			continue;
-		if (now_ms() < deadline_ms && w.depth && ascend(&w))
-			continue;
-		w.sum.partial |= w.depth || now_ms() >= deadline_ms;
-		break;
+		if (!due && !w->depth)
+			return !w->partial;
+		if (due || !ascend(w))
+			return false;
+	}
+}
+
+bool measure_visit(int dirfd, uint64_t deadline_ms, measure_fn fn, void *ctx)
+{
+	struct walk w = { .fn = fn, .ctx = ctx };
+	struct stat st;
+	bool whole = false;
+
+	w.fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (w.fd >= 0 && fstat(w.fd, &st) == 0) {
+		w.dev = st.st_dev;
+		w.cap = 64;
+		w.levels = xcalloc(w.cap, sizeof(*w.levels));
+		w.levels[0] = (struct level){ st.st_dev, st.st_ino, 0 };
+		whole = walk(&w, deadline_ms);
 	}
 	free(w.levels);
 	fd_close(w.fd);
-	return w.sum;
+	return whole;
+}
+
+static void add(void *ctx, int dir, const char *name, const struct stat *st)
+{
+	struct measure *m = ctx;
+	uint64_t names = S_ISDIR(st->st_mode) ? 1 : MAX((uint64_t)st->st_nlink, (uint64_t)1);
+
+	m->files++;
+	/* 512 is the unit of st_blocks, whatever the file system's block. */
+	m->bytes += (uint64_t)st->st_blocks * 512 / names;
+}
+
+struct measure measure_tree(int dirfd, uint64_t deadline_ms)
+{
+	struct measure m = { 0 };
+
+	m.partial = !measure_visit(dirfd, deadline_ms, add, &m);
+	return m;
 }

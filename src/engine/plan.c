@@ -12,12 +12,14 @@
 #include "engine/store.h"
 #include "engine/workspace.h"
 
-void plan_init(struct plan *p, const struct engine_open *o, uint64_t tmpfs_bytes)
+void plan_init(struct plan *p, const struct engine_open *o, uint64_t tmpfs_bytes,
+	       uint64_t disk_bytes)
 {
 	struct build_order *order = xnew(struct build_order);
 
 	*p = (struct plan){ .order = order,
 			    .init_fd = -EBADF,
+			    .disk_bytes = disk_bytes,
 			    .ephemeral = o->flags & ENGINE_OPEN_EPHEMERAL };
 	order->flags = (o->flags & ENGINE_OPEN_CONNECTED ? BUILD_CONNECTED : 0) |
 		       (o->network == ENGINE_NET_HOST ? BUILD_HOST_NET : 0) |
@@ -79,9 +81,9 @@ static struct build_mount *add_mount(struct plan *p, const char *inside, int fd,
 static int add_workspace(struct plan *p, struct engine *e, const struct engine_open *o,
 			 struct garret_error *err)
 {
-	uint32_t uid, gid;
-	autoclose int dir =
-		workspace_open(e, o->id, o->flags & ENGINE_OPEN_ATTACH, &uid, &gid, err);
+	uint32_t uid, gid, project;
+	autoclose int dir = workspace_open(e, o->id, o->flags & ENGINE_OPEN_ATTACH, p->disk_bytes,
+					   &uid, &gid, &project, err);
 	int fd;
 
 	if (dir < 0)
@@ -89,7 +91,7 @@ static int add_workspace(struct plan *p, struct engine *e, const struct engine_o
 	fd = mount_clone(dir, "", false, err);
 	if (fd < 0)
 		return fd;
-	add_mount(p, o->work_dir, fd, uid, gid);
+	add_mount(p, o->work_dir, fd, uid, gid)->project = project;
 	return 0;
 }
 

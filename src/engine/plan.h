@@ -13,9 +13,11 @@ struct plan {
 	struct build_order *order;       /* NULL when done */
 	int init_fd, mounts[MOUNTS_MAX]; /* in the order's order */
 	bool ephemeral;
+	uint64_t disk_bytes; /* 0: no limit */
 };
 
-void plan_init(struct plan *p, const struct engine_open *o, uint64_t tmpfs_bytes);
+void plan_init(struct plan *p, const struct engine_open *o, uint64_t tmpfs_bytes,
+	       uint64_t disk_bytes);
 void plan_done(struct plan *p); /* safe to call again */
 
 /* The init socket (taken from fds) must be of the kind that the request announced. */

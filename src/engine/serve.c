@@ -146,7 +146,7 @@ static int on_hello(struct peer *p, uint64_t request, struct get *g, struct msg_
 		.minor = ENGINE_MINOR,
 		.cgroup = (uint8_t)e->cg.mode,
 		.networks = (uint8_t)e->conf.networks,
-		.limits = e->cg.limits,
+		.limits = e->cg.limits | (e->disk.quota ? LIMIT_DISK : 0),
 		.seccomp = !e->conf.no_filter,
 		.max_memory_bytes = e->conf.max_memory,
 		.max_cpu_millis = e->conf.max_cpu_millis,
@@ -308,7 +308,7 @@ static const struct {
 		  struct garret_error *err);
 } table[] = {
 	{ ENGINE_HELLO, PEER_NEW, 4, 4, 0, on_hello },
-	{ ENGINE_OPEN, PEER_GREETED, 80, ENGINE_FRAME_MAX, 1 + ENGINE_VOLUMES_MAX, on_open },
+	{ ENGINE_OPEN, PEER_GREETED, 88, ENGINE_FRAME_MAX, 1 + ENGINE_VOLUMES_MAX, on_open },
 	{ ENGINE_CLOSE, PEER_GREETED, 9, 9, 0, on_close },
 	{ ENGINE_USAGE, PEER_GREETED, 8, 8, 0, on_usage },
 	{ ENGINE_DOCTOR, PEER_GREETED, 0, 0, 0, on_doctor },

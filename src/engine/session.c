@@ -41,7 +41,8 @@ struct session {
 	bool own_workspace, purge;
 
 	struct cgroup_limits limits;
-	struct plan plan; /* until it is sent */
+	uint64_t disk_bytes; /* 0: no limit */
+	struct plan plan;    /* until it is sent */
 
 	struct slot *slot;
 	int pidfd, pid, status;
@@ -275,6 +276,10 @@ static void start(struct session *s)
 	rc = loop_io_add(s->engine->loop, &s->pid_io, s->pidfd, EPOLLIN, on_pid, s, &err);
 	if (rc == 0)
 		rc = cgroups_set(&s->engine->cg, s->slot->name, &s->limits, &err);
+	if (rc == 0 && s->slot->project)
+		rc = disk_limit(e->sessions_fd, s->slot->project, s->disk_bytes, &err);
+	if (rc == 0 && s->disk_bytes && !s->slot->project)
+		rc = garret_fail(&err, GARRET_EXHAUSTED, "no project is free for a disk limit");
 	if (rc == 0)
 		rc = plan_add_slot(&s->plan, s->engine, s->slot->name, &err);
 	if (rc == 0)
@@ -341,7 +346,7 @@ void session_exited(struct engine *e, int pid, int status)
 }
 
 static struct session *session_new(struct engine *e, struct peer *peer, const struct engine_open *o,
-				   uint64_t tmpfs_bytes)
+				   uint64_t tmpfs_bytes, uint64_t disk_bytes)
 {
 	struct session *s = xnew(struct session);
 
@@ -351,7 +356,8 @@ static struct session *session_new(struct engine *e, struct peer *peer, const st
 	s->flags = o->flags;
 	s->pidfd = s->pid_io.fd = -EBADF;
 	(void)snprintf(s->id, sizeof(s->id), "%s", o->id);
-	plan_init(&s->plan, o, tmpfs_bytes);
+	s->disk_bytes = disk_bytes;
+	plan_init(&s->plan, o, tmpfs_bytes, disk_bytes);
 	list_append(&e->sessions, &s->link);
 	e->n_sessions++;
 	e->n_files += holds_files(s);
@@ -411,16 +417,18 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 {
 	struct cgroup_limits limits = { 0 };
 	struct session *s;
-	uint64_t tmpfs = 0;
+	uint64_t tmpfs = 0, disk = 0;
 	int rc = check_open(e, o, err);
 
 	if (rc == 0)
 		rc = check_limits(e, o, &limits, &tmpfs, err);
 	if (rc == 0)
+		rc = check_disk(e, o, &disk, err);
+	if (rc == 0)
 		rc = admit(e, peer, o, fds, err);
 	if (rc < 0)
 		return rc;
-	s = session_new(e, peer, o, tmpfs);
+	s = session_new(e, peer, o, tmpfs, disk);
 	s->request = request;
 	s->limits = limits;
 	s->plan.order->pids = limits.pids;

@@ -230,6 +230,7 @@ static int slot_start(struct engine *e, struct garret_error *err)
 	s->engine = e;
 	s->index = index;
 	s->base = order.base = e->conf.id_start + SLOT_IDS * (index + 1);
+	s->project = order.project = disk_pick(e);
 	s->handle = e->next_handle++;
 	s->sock = s->net_fd = s->pidfd = s->io.fd = s->pid_io.fd = -EBADF;
 	(void)snprintf(s->name, sizeof(s->name), "%016llx", (unsigned long long)s->handle);

@@ -16,6 +16,7 @@ struct slot {
 	struct engine *engine;
 	enum slot_state state;
 	uint32_t index, base;
+	uint32_t project; /* of its part of the disk, or 0 */
 	uint64_t handle;
 	char name[NAME_CAP];
 	int sock, net_fd;

@@ -51,12 +51,14 @@ struct zygote_note {
 /* Descriptors: the helper's end of its socket; a recycled network namespace, or none. */
 struct slot_order {
 	char name[NAME_CAP];
-	uint32_t base; /* S, first kernel id of the slot */
+	uint32_t base;    /* S, first kernel id of the slot */
+	uint32_t project; /* of what it has on the disk, or 0 */
 };
 
 struct build_mount {
 	uint32_t uid, gid; /* owner on disk; what the main user's files get */
 	uint8_t read_only, file;
+	uint32_t project; /* to be given to everything in it first, or 0 */
 	char inside[ENGINE_PATH_MAX + 1];
 };
 

@@ -121,8 +121,9 @@ static void use_spare(struct engine *e, const char *id)
 	workspace_refill(e);
 }
 
-int workspace_open(struct engine *e, const char *id, bool attach, uint32_t *ret_uid,
-		   uint32_t *ret_gid, struct garret_error *err)
+int workspace_open(struct engine *e, const char *id, bool attach, uint64_t disk_bytes,
+		   uint32_t *ret_uid, uint32_t *ret_gid, uint32_t *ret_project,
+		   struct garret_error *err)
 {
 	autoclose int parent = -EBADF, fd = -EBADF;
 	struct stat st;
@@ -140,8 +141,10 @@ int workspace_open(struct engine *e, const char *id, bool attach, uint32_t *ret_
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return garret_fail_errno(err, "open workspace %s", id);
 	rc = check_owner(e, id, &st, err);
+	if (rc == 0)
+		rc = disk_bound(e, parent, fd, disk_bytes, ret_project, err);
 	if (rc < 0)
-		return rc;
+		return garret_wrap(rc, err, "workspace %s", id);
 	workspace_touch(e, id);
 	*ret_uid = st.st_uid;
 	*ret_gid = st.st_gid;

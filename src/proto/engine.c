@@ -26,6 +26,7 @@ void engine_put_open(struct put *p, const struct engine_open *o)
 	put_u32(p, o->cpu_shares);
 	put_u32(p, o->pids);
 	put_u64(p, o->tmpfs_bytes);
+	put_u64(p, o->disk_bytes);
 	put_u32(p, o->n_volumes);
 	for (uint32_t i = 0; i < o->n_volumes && i < ENGINE_VOLUMES_MAX; i++) {
 		put_str(p, o->volumes[i].inside);
@@ -51,6 +52,7 @@ bool engine_get_open(struct get *g, struct engine_open *ret)
 	ret->cpu_shares = get_u32(g);
 	ret->pids = get_u32(g);
 	ret->tmpfs_bytes = get_u64(g);
+	ret->disk_bytes = get_u64(g);
 	ret->n_volumes = get_u32(g);
 	if (ret->n_volumes > ENGINE_VOLUMES_MAX)
 		return false;

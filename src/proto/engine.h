@@ -17,7 +17,7 @@
 #include "proto/init.h"
 
 #define ENGINE_MAJOR 1
-#define ENGINE_MINOR 0
+#define ENGINE_MINOR 1
 #define ENGINE_FRAME_MAX (32 * 1024)
 #define ENGINE_VOLUMES_MAX 32
 #define ENGINE_PATH_MAX 1024
@@ -85,6 +85,10 @@ struct engine_open {
 	uint32_t cpu_shares;                      /* Docker's scale, 1024 = normal */
 	uint32_t pids;
 	uint64_t tmpfs_bytes; /* size of /tmp */
+	/* Of the workspace, and the same once more of what else the session has on the disk (home,
+	 * /var/tmp, the work directory of an ephemeral one); volumes are not counted.  0: the
+	 * engine's default, which may be no limit. */
+	uint64_t disk_bytes;
 	uint32_t n_volumes;
 	struct engine_volume volumes[ENGINE_VOLUMES_MAX];
 };
@@ -93,7 +97,7 @@ struct engine_hello {
 	uint16_t major, minor;
 	uint8_t cgroup;   /* enum engine_cgroup */
 	uint8_t networks; /* bit per enum engine_network that can be given */
-	uint8_t limits;   /* bits: 1 memory, 2 swap, 4 cpus, 8 cpu shares, 16 pids */
+	uint8_t limits;   /* bits: 1 memory, 2 swap, 4 cpus, 8 cpu shares, 16 pids, 32 disk */
 	uint8_t seccomp;  /* 1 on, 0 off (test build) */
 	uint64_t max_memory_bytes;
 	uint32_t max_cpu_millis, max_pids, max_sessions;

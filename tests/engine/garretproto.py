@@ -54,12 +54,12 @@ def frame(kind, body=b"", request=0):
 
 
 def open_body(name, runtime="host", work_dir="/workspace", hostname="", nonce=NONCE, flags=CONNECTED,
-              network=NONE, memory=0, memory_swap=0, cpu_millis=0, cpu_shares=0, pids=0, tmpfs=0,
+              network=NONE, memory=0, memory_swap=0, cpu_millis=0, cpu_shares=0, pids=0, tmpfs=0, disk=0,
               volumes=()):
     """volumes: (path inside, read only) pairs."""
     body = text(name) + text(runtime) + text(work_dir) + text(hostname) + nonce
-    body += struct.pack("<IBQQIIIQI", flags, network, memory, memory_swap, cpu_millis, cpu_shares, pids,
-                        tmpfs, len(volumes))
+    body += struct.pack("<IBQQIIIQQI", flags, network, memory, memory_swap, cpu_millis, cpu_shares, pids,
+                        tmpfs, disk, len(volumes))
     for inside, read_only in volumes:
         body += text(inside) + bytes([read_only])
     return body

@@ -305,7 +305,7 @@ def fields() -> Iterator[tuple[str, bytes]]:
     yield "listening", g.open_body("x", flags=0)
     for v in range(1, 256):
         yield f"network {v}", g.open_body("x", network=v)
-    for field, bits in (("memory", 64), ("memory_swap", 64), ("tmpfs", 64), ("cpu_millis", 32), ("cpu_shares", 32), ("pids", 32)):
+    for field, bits in (("memory", 64), ("memory_swap", 64), ("tmpfs", 64), ("disk", 64), ("cpu_millis", 32), ("cpu_shares", 32), ("pids", 32)):
         for v in {1, (1 << bits) - 1, 1 << (bits - 1), (1 << (bits - 1)) - 1, 1 << (bits - 2)}:
             if (field, v) not in (("pids", 1),):
                 yield f"{field} {v}", g.open_body("x", **{field: v})
@@ -351,7 +351,7 @@ def every_field_of_a_file_only_open() -> None:
         engine.open("x").close()  # there is something to look at now
         wrong = [g.open_body("x", flags=flags | more) for more in (g.EPHEMERAL, 16, 1 << 31)]
         wrong += [g.open_body("x", flags=flags, network=n) for n in range(1, 256)]
-        for field in ("memory", "memory_swap", "cpu_millis", "cpu_shares", "pids", "tmpfs"):
+        for field in ("memory", "memory_swap", "cpu_millis", "cpu_shares", "pids", "tmpfs", "disk"):
             wrong += [g.open_body("x", flags=flags, **{field: 1 << bit}) for bit in range(32)]
         wrong += [g.open_body(name, flags=flags) for name in [*NAMES, "absent"]]
         wrong += [g.open_body("x", flags=flags, work_dir=path) for path in PATHS]
@@ -635,7 +635,7 @@ def random_messages() -> None:
         ours, theirs = pair()
         own = os.open(host.own + "/own", os.O_PATH)
         good = [g.open_body("r", flags=3), g.open_body("r", flags=3, volumes=[("/data", True)]),
-                g.open_body("r" * 60, flags=3, hostname="h.x", memory=1 << 26, tmpfs=1 << 20, pids=9, cpu_millis=900),
+                g.open_body("r" * 60, flags=3, hostname="h.x", memory=1 << 26, tmpfs=1 << 20, disk=0, pids=9, cpu_millis=900),
                 g.open_body("r", flags=3, volumes=[(f"/v{i}", bool(i % 2)) for i in range(32)])]
         opened = 0
         for _ in range(1200):

@@ -1,5 +1,6 @@
 """The engine on this host, as root: what a session is, what it leaves, what it refuses."""
 
+import fcntl
 import glob
 import os
 import random
@@ -81,7 +82,11 @@ class EngineTest(unittest.TestCase):
             f.write(self.config + f"cgroup_parent = {self.group}\n")
         self.log = open(os.path.join(self.dir, "log"), "w+")
         self.engines = []
+        self.prepare()
         self.engine = self.start()
+
+    def prepare(self):
+        """What there has to be before the engine."""
 
     def start(self, **more):
         engine = g.Engine(self.state, args=["--config", self.config_file], stderr=self.log,
@@ -99,6 +104,9 @@ class EngineTest(unittest.TestCase):
                 engine.process.wait()
                 self.fail("the engine didn't end")
         self.log.close()
+        self.remove()
+
+    def remove(self):
         shutil.rmtree(self.dir)
 
     def error(self, code, call, *args, **more):
@@ -638,6 +646,193 @@ class Limits(EngineTest):
             self.error("INVALID", self.engine.open, "b", **{field: value})
 
 
+FSGETXATTR, FSSETXATTR = 0x801C581F, 0x401C5820
+
+
+def project_of(path):
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return struct.unpack("<5I8x", fcntl.ioctl(fd, FSGETXATTR, bytes(28)))[3]
+    finally:
+        os.close(fd)
+
+
+class DiskQuota(EngineTest):
+    """State and workspaces on a file system with project quotas, made for the test."""
+
+    def prepare(self):
+        image, self.disk = self.dir + "/image", self.dir + "/disk"
+        os.mkdir(self.disk)
+        with open(image, "w") as f:
+            f.truncate(96 * MiB)
+        subprocess.run(["mkfs.ext4", "-q", "-N", "16384", "-O", "quota,project", "-E", "quotatype=prjquota", image], check=True)
+        if subprocess.run(["mount", "-o", "loop,prjquota", image, self.disk], capture_output=True).returncode:
+            self.log.close()
+            shutil.rmtree(self.dir)
+            self.skipTest("no project quotas in this kernel")
+        self.addCleanup(shutil.rmtree, self.dir, True)
+        self.addCleanup(subprocess.run, ["umount", self.disk], check=True)
+        self.state = self.disk + "/state"
+        self.base = self.state + "/workspaces"
+
+    def remove(self):
+        """Later: it is still mounted."""
+
+    def fill(self, session, path, mib):
+        """How much of it got there, and what the writer was told."""
+        r = session.sh(f"dd if=/dev/zero of={path} bs=64k count={mib * 16}; stat -c %s {path}")
+        return int(r.stdout), r.stderr.decode()
+
+    def test_only_the_writer_is_told(self):
+        self.assertTrue(self.engine.limits & 32)
+        self.assertEqual([row[0] for row in self.engine.doctor() if row[1] == "limit disk"], [0])
+        s, other, free = self.engine.open("s", disk=4 * MiB), self.engine.open("o", disk=4 * MiB), self.engine.open("f")
+        for path in ("big", "/home/agent/big"):
+            size, said = self.fill(s, path, 8)
+            self.assertTrue(3 * MiB <= size <= 4 * MiB, (path, size))
+            self.assertIn("quota", said.lower())
+        self.assertIn("quota", self.fill(s, "/var/tmp/big", 8)[1].lower())  # together with the home directory
+        self.assertEqual(self.fill(other, "big", 3)[0], 3 * MiB)
+        self.assertEqual(self.fill(free, "big", 8)[0], 8 * MiB)
+        self.assertEqual(s.sh("rm big; echo again > small; cat small").stdout, b"again\n")
+        size, files, _, partial = self.engine.workspaces()["o"]
+        self.assertTrue(3 * MiB <= size <= 3 * MiB + 64 * 1024 and files == 1 and not partial, (size, files))
+
+    def test_ephemeral(self):
+        s = self.engine.open("e", flags=g.CONNECTED | g.EPHEMERAL, disk=MiB)
+        self.assertLessEqual(self.fill(s, "big", 2)[0], MiB)
+        s.close()
+        for _ in range(12):  # what an earlier one left and is still being deleted isn't this one's
+            s = self.engine.open("e", flags=g.CONNECTED | g.EPHEMERAL, disk=MiB)
+            self.assertGreaterEqual(self.fill(s, "big", 2)[0], MiB * 3 // 4)
+            s.close()
+
+    def test_files_are_bounded_too(self):
+        s = self.engine.open("n", disk=64 * 1024)
+        s.sh("seq 3000 | xargs touch 2>/dev/null")
+        n = int(s.sh("ls | wc -l").stdout)
+        self.assertTrue(500 < n < 1060, n)
+
+    def test_not_from_inside(self):
+        s = self.engine.open("i", disk=MiB)
+        s.sh("mkdir d; echo > f")
+        code = f"""
+import errno, fcntl, os, struct
+for path in (".", "d", "f"):
+    fd = os.open(path, os.O_RDONLY)
+    old = fcntl.ioctl(fd, {FSGETXATTR}, bytes(28))
+    flags, extent, n, project, cow = struct.unpack("<5I8x", old)
+    for f, p in ((flags, 0), (flags, project + 1), (flags ^ 0x200, project), (0, 0)):
+        try:
+            fcntl.ioctl(fd, {FSSETXATTR}, struct.pack("<5I8x", f, extent, n, p, cow))
+            print("done", path, hex(f), p)
+        except OSError as e:
+            assert e.errno in (errno.EINVAL, errno.EPERM), e
+    assert fcntl.ioctl(fd, {FSGETXATTR}, bytes(28)) == old
+print("end")
+"""
+        self.assertIn(s.run(["/usr/bin/python3", "-c", code]).stdout, (b"end\n", b"done f 0x200 0\nend\n"))
+        self.assertLessEqual(self.fill(s, "d/big", 4)[0], MiB)
+
+    def test_next_limit_and_restart(self):
+        s = self.engine.open("r", disk=MiB)
+        self.assertLessEqual(self.fill(s, "a", 4)[0], MiB)
+        project = project_of(self.base + "/r")
+        self.assertEqual(project_of(self.base + "/r/workspace/a"), project)
+        self.assertEqual(project >> 24, 0x5F)
+        s.close()
+        self.engine.stop()
+        self.engine = self.start()
+        s = self.engine.open("r", disk=3 * MiB)
+        self.assertEqual(project_of(self.base + "/r"), project)
+        self.assertTrue(2 * MiB < self.fill(s, "a", 4)[0] <= 3 * MiB)
+        s.close()
+        s = self.engine.open("r")
+        self.assertEqual(self.fill(s, "a", 8)[0], 8 * MiB)
+        s.close()
+        self.engine.open("q").close()
+        self.assertNotEqual(project_of(self.base + "/q"), project)
+
+    def test_one_from_before(self):
+        old = self.base + "/old/workspace"
+        os.makedirs(old + "/deep/" + "/".join("x" * 20))
+        for path in ("/a", "/deep/b"):
+            with open(old + path, "wb") as f:
+                f.write(b"x" * MiB)
+        os.symlink("/", old + "/l")
+        os.mkfifo(old + "/p")
+        os.link(old + "/a", old + "/hard")
+        subprocess.run(["chown", "-hR", "1862336512:1862336512", old], check=True)
+        os.chmod(self.base + "/old", 0o700)
+        self.engine.open("old").close()
+        self.assertEqual(project_of(old + "/a"), 0)  # no limit, no work
+        self.assertGreater(self.engine.workspaces()["old"][0], 2 * MiB)
+        s = self.engine.open("old", disk=4 * MiB)
+        for path in ("", "/a", "/deep/b", "/deep/" + "/".join("x" * 20)):
+            self.assertEqual(project_of(old + path), project_of(self.base + "/old"), path)
+        self.assertEqual(s.sh("mv l p hard deep && mv deep/x d2 && cat deep/hard deep/b | wc -c").stdout, f"{2 * MiB}\n".encode())
+        self.assertTrue(MiB < self.fill(s, "more", 4)[0] < 2 * MiB)
+
+    def test_purged_and_new(self):
+        for i in range(5):
+            s = self.engine.open("p", disk=2 * MiB)
+            self.assertGreater(self.fill(s, "a", 4)[0], MiB)
+            s.close()
+            self.engine.purge("p")
+
+    def test_a_root_that_belongs_to_another_project(self):
+        self.engine.stop()
+        fd = os.open(self.base, os.O_RDONLY)
+        flags, extent, n, _, cow = struct.unpack("<5I8x", fcntl.ioctl(fd, FSGETXATTR, bytes(28)))
+        fcntl.ioctl(fd, FSSETXATTR, struct.pack("<5I8x", flags | 0x200, extent, n, 77, cow))
+        os.close(fd)
+        self.engine = self.start()
+        self.assertIn("belongs to project 77", self.error("UNSUPPORTED", self.engine.open, "x", disk=MiB))
+        self.engine.open("x").close()
+        self.assertEqual(project_of(self.base + "/x/workspace"), 77)
+
+    def test_bounds(self):
+        for value in (1, 4096, 1 << 63, (1 << 64) - 1):
+            self.error("INVALID", self.engine.open, "b", disk=value)
+        self.assertIn("disk", self.error("INVALID", self.engine.open, "b", flags=g.CONNECTED | g.FILES, disk=MiB))
+
+
+class DiskQuotaByDefault(DiskQuota):
+    config = "workspace_bytes = 2m\nmax_workspace_bytes = 3m\n"
+
+    def test_default(self):
+        s = self.engine.open("d")
+        self.assertTrue(MiB < self.fill(s, "a", 4)[0] <= 2 * MiB)
+        s.close()
+        s = self.engine.open("d", disk=3 * MiB)
+        self.assertTrue(2 * MiB < self.fill(s, "a", 4)[0] <= 3 * MiB)
+        self.error("INVALID", self.engine.open, "e", disk=4 * MiB)
+
+
+for name in [n for n in dir(DiskQuota) if n.startswith("test_")]:
+    setattr(DiskQuotaByDefault, name, None)  # its fixture, not its tests
+
+
+class DiskWithoutQuota(EngineTest):
+    def test_refused_by_name(self):
+        if self.engine.limits & 32:
+            self.skipTest("this file system has project quotas")
+        message = self.error("UNSUPPORTED", self.engine.open, "x", disk=MiB)
+        self.assertIn("the root of workspaces", message)
+        self.assertIn("project quota", message)
+        row = [r for r in self.engine.doctor() if r[1] == "limit disk"][0]
+        self.assertEqual(row[0], 1)
+        self.assertIn("project quota", row[2])
+        self.assertEqual(sorted(os.listdir(self.state + "/workspaces")), [".spare", ".trash"])
+        self.engine.open("x").close()
+        self.engine.stop()
+        with open(self.config_file, "a") as f:
+            f.write("workspace_bytes = 1m\n")
+        self.engine = self.start()
+        self.error("UNSUPPORTED", self.engine.open, "x")
+        self.assertEqual([r[0] for r in self.engine.doctor() if r[1] == "limit disk"], [2])
+
+
 class Volumes(EngineTest):
     def setUp(self):
         super().setUp()
@@ -1072,6 +1267,8 @@ class Configuration(unittest.TestCase):
         self.refused("state_dir = relative\n", "line 1")
         self.refused("id_start = 0\n", "id_start")
         self.refused("max_files_sessions = 65\n", "max_files_sessions")
+        self.refused("workspace_bytes = 1k\n", "workspace_bytes")
+        self.refused("max_workspace_bytes = some\n", "line 1")
         self.refused("", "nobody else can write", mode=0o622)
 
 
