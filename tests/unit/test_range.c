@@ -22,6 +22,14 @@ TEST(a_range_is_cut_to_the_file)
 	check("bytes=-3", 10, 7, 3);
 	check("bytes=-30", 10, 0, 10);
 	check("Bytes= 0-18446744073709551615", 10, 0, 10);
+	check("bytes=0-99999999999999999999", 10, 0, 10);
+	check("bytes=-99999999999999999999", 10, 0, 10);
+	check("bytes=99999999999999999999-", 10, 0, 0);
+	check("bytes=99999999999999999999-99999999999999999999", 10, 0, 0);
+	check("bytes=18446744073709551614-18446744073709551615", UINT64_MAX, 18446744073709551614u,
+	      1);
+	check("bytes=\t, 2-5 , ", 10, 2, 4);
+	check("bytes=7-,", 10, 7, 3);
 	check("bytes=10-", 10, 0, 0);
 	check("bytes=-0", 10, 0, 0);
 	check("bytes=0-", 0, 0, 0);
@@ -41,7 +49,14 @@ TEST(what_is_no_single_range_is_ignored)
 					   "bytes=--1",
 					   "bytes=1",
 					   "bytes=+1-2",
-					   "bytes=99999999999999999999-" };
+					   "bytes=1-2-3",
+					   "bytes=1 -2",
+					   "bytes=1- 2",
+					   "bytes=-",
+					   "bytes=,",
+					   "bytes =1-2",
+					   "bytes=1-,-1",
+					   "bytes=99999999999999999999-5" };
 	struct http_range r;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -58,6 +73,25 @@ TEST(a_tag_is_found_in_a_list)
 	assert_false(http_etag_weak_match("\"ab\"", "\"a\""));
 	assert_false(http_etag_weak_match("a, \"", "\"a\""));
 	assert_false(http_etag_weak_match("", "\"a\""));
+	assert_true(http_etag_weak_match(" ,\t\"a\" ,", "\"a\""));
+	assert_true(http_etag_weak_match(", * ,", "\"a\""));
+	assert_true(http_etag_weak_match("x, \"a\"", "\"a\""));
+	assert_false(http_etag_weak_match("\"b\", *", "\"a\""));
+	assert_false(http_etag_weak_match("**", "\"a\""));
+	assert_false(http_etag_weak_match("\"b, \"a\"", "\"a\""));
+	assert_false(http_etag_weak_match("\"a\"\"b\"", "\"a\""));
+	assert_false(http_etag_weak_match("w/\"a\"", "\"a\""));
+	assert_false(http_etag_weak_match("W/", "\"a\""));
+}
+
+TEST(only_the_same_file_matches_strongly)
+{
+	assert_true(http_etag_strong_match("\"a\"", "\"a\""));
+	assert_true(http_etag_strong_match("*", "\"a\""));
+	assert_true(http_etag_strong_match("W/\"a\", \"a\"", "\"a\""));
+	assert_true(http_etag_strong_match("\"b\",\"W/\",\"a\"", "\"a\""));
+	assert_false(http_etag_strong_match("W/\"a\"", "\"a\""));
+	assert_false(http_etag_strong_match("\"b\", W/\"a\"", "\"a\""));
 }
 
 TEST_MAIN
