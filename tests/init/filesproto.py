@@ -4,6 +4,9 @@ import os
 import socket
 import struct
 import subprocess
+import sys
+import tempfile
+import traceback
 
 OPS = "stat list walk read write mkdir remove rename copy chmod realpath digest glob grep edit tar_out tar_in".split()
 REQUEST, BODY, BODY_END, PIPE = 1, 2, 3, 4
@@ -164,3 +167,62 @@ class Worker:
         self.sock.close()
         if self.proc.wait(10) != 0 and not exc[0]:
             raise AssertionError("the worker ended with %s" % self.proc.returncode)
+
+
+class Tree:
+    """A directory, and a worker with the rights of nobody in particular."""
+
+    def __init__(self, host):
+        self.uid = 1000 if os.getuid() == 0 else os.getuid()
+        self.dir = tempfile.mkdtemp(prefix="garret-files-").encode()
+        os.chmod(self.dir, 0o777)
+        self.worker = Worker(host, os.fsdecode(self.dir), self.uid)
+
+    def path(self, name=b""):
+        return os.path.join(self.dir, os.fsencode(name))
+
+    def file(self, name, data=b"", mode=0o644):
+        path = self.path(name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(data)
+        os.chmod(path, mode)
+        return path
+
+    def files(self, *names, data=b""):
+        for n in names:
+            self.file(n, data)
+
+    def own(self):
+        """Everything is the worker's: what it doesn't do isn't for lack of rights."""
+        subprocess.run(["chown", "-hR", "%d:%d" % (self.uid, self.uid), self.dir], check=os.getuid() == 0)
+
+    def fails(self, op, path, code, *flags, **kw):
+        r = self.worker.do(op, path, *flags, **kw)
+        assert r.end.code == code and r.end.msg, (r.end, code)
+        return r.end
+
+    def close(self):
+        self.worker.sock.close()
+        self.worker.proc.wait(10)
+        subprocess.run(["chmod", "-R", "u+rwx", self.dir], stderr=subprocess.DEVNULL)
+        subprocess.run(["rm", "-rf", self.dir])
+
+
+def run_tests(tests, make, wanted):
+    passed = failed = 0
+    for fn in tests:
+        if wanted and not any(w in fn.__name__ for w in wanted):
+            continue
+        t = make()
+        try:
+            fn(t)
+            passed += 1
+        except Exception:
+            failed += 1
+            print("FAIL", fn.__name__)
+            traceback.print_exc(file=sys.stdout)
+        finally:
+            t.close()
+    print("%d passed, %d failed" % (passed, failed))
+    return failed != 0

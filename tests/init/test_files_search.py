@@ -7,10 +7,8 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import traceback
 
 from filesproto import *
 
@@ -23,29 +21,7 @@ def test(fn):
     return fn
 
 
-class Tree:
-    """A directory, and a worker with the rights of nobody in particular."""
-
-    def __init__(self):
-        self.dir = tempfile.mkdtemp(prefix="garret-files-").encode()
-        os.chmod(self.dir, 0o777)
-        self.worker = Worker(HOST, os.fsdecode(self.dir), 1000 if os.getuid() == 0 else None)
-
-    def path(self, name=b""):
-        return os.path.join(self.dir, os.fsencode(name))
-
-    def file(self, name, data=b"", mode=0o644):
-        path = self.path(name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as f:
-            f.write(data)
-        os.chmod(path, mode)
-        return path
-
-    def files(self, *names, data=b""):
-        for n in names:
-            self.file(n, data)
-
+class Search(Tree):
     def glob(self, pattern, *flags, root=b"", **kw):
         r = self.worker.do("glob", self.path(root).rstrip(b"/"), *flags, pattern=pattern, **kw)
         assert r.end.code == "ok", r.end
@@ -60,17 +36,6 @@ class Tree:
         assert r.end.count == len(r.matches)
         self.end, self.matches = r.end, r.matches
         return [(m.name, m.line, m.column, m.length) for m in r.matches]
-
-    def fails(self, op, path, code, *flags, **kw):
-        r = self.worker.do(op, path, *flags, **kw)
-        assert r.end.code == code and r.end.msg, (r.end, code)
-        return r.end
-
-    def close(self):
-        self.worker.sock.close()
-        self.worker.proc.wait(10)
-        subprocess.run(["chmod", "-R", "u+rwx", self.dir], stderr=subprocess.DEVNULL)
-        subprocess.run(["rm", "-rf", self.dir])
 
 
 # ---- glob ----
@@ -598,25 +563,5 @@ def an_edit_does_not_undo_what_another_wrote(t):
     print("    %d of 12 edits were told that the file changed" % told)
 
 
-def main():
-    wanted = sys.argv[2:]
-    passed = failed = 0
-    for fn in TESTS:
-        if wanted and not any(w in fn.__name__ for w in wanted):
-            continue
-        t = Tree()
-        try:
-            fn(t)
-            passed += 1
-        except Exception:
-            failed += 1
-            print("FAIL", fn.__name__)
-            traceback.print_exc(file=sys.stdout)
-        finally:
-            t.close()
-    print("%d passed, %d failed" % (passed, failed))
-    return failed != 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests(TESTS, lambda: Search(HOST), sys.argv[2:]))
