@@ -23,7 +23,7 @@ struct pcre2_real_match_context_8;
  * the memory is for what it may go back to.
  */
 #define GREP_STEPS_MAX 10000000
-#define GREP_DEPTH_MAX 1000000
+#define GREP_DEPTH_MAX 250000
 #define GREP_HEAP_KIB (64 * 1024)
 #define GREP_BINARY_BYTES 8192 /* a NUL in here makes a file binary */
 

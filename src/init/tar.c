@@ -107,7 +107,7 @@ static bool get_number(const char *field, size_t n, int64_t *ret)
 			v = v << 8 | byte;
 		}
 		*ret = (int64_t)v;
-		return negative == (*ret < 0);
+		return true;
 	}
 	while (i < n && p[i] == ' ')
 		i++;
