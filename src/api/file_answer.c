@@ -87,8 +87,6 @@ static void answer_free(struct file_answer *a)
 {
 	struct call *c = a->call;
 
-	loop_io_remove(&a->pipe_io);
-	fd_close(a->pipe);
 	strbuf_release(&a->out);
 	strbuf_release(&a->body);
 	if (a->extra && a->kind->release)
@@ -96,6 +94,7 @@ static void answer_free(struct file_answer *a)
 	free(a->path);
 	free(a->to);
 	free(a->archive);
+	free(a->target);
 	free(a->extra);
 	free(a);
 	call_unref(c);
@@ -190,40 +189,19 @@ static void told(struct file_answer *a)
 	rest_or_work(a);
 }
 
-static ssize_t pipe_read(void *ctx, char *buf, size_t cap)
+/* The end of the pipe before that of the file: it shrank, or can't be read. */
+static ssize_t pipe_end(void *ctx)
 {
-	struct file_answer *a = ctx;
-	ssize_t n = a->pipe_left ? read(a->pipe, buf, MIN((uint64_t)cap, a->pipe_left)) : 0;
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-		loop_io_mod(&a->pipe_io, EPOLLIN);
-		return HTTP_SOURCE_WAIT;
-	}
-	/* The end of the pipe before the end of the file: it shrank, or can't be read. */
-	if (n <= 0)
-		return a->pipe_left ? -1 : 0;
-	a->pipe_left -= (uint64_t)n;
-	return n;
-}
-
-static void on_pipe(struct loop_io *io, uint32_t events)
-{
-	struct file_answer *a = io->ctx;
-
-	(void)events;
-	loop_io_mod(io, 0);
-	http_source_ready(a->call->rq);
+	(void)ctx;
+	return -1;
 }
 
 void file_stream_pipe(struct file_answer *a, uint64_t n)
 {
-	const struct http_source src = { pipe_read, source_release, a };
+	struct http_pipe src = { .end = pipe_end, .release = source_release, .ctx = a };
 	struct garret_error err = { 0 };
-	int rc = file_call_pipe(a->op, &a->pipe, &err);
 
-	if (rc == 0)
-		rc = loop_io_add(a->call->api->loop, &a->pipe_io, a->pipe, 0, on_pipe, a, &err);
-	if (rc < 0) {
+	if (file_call_pipe(a->op, &src.fd, &err) < 0) {
 		const struct file_kind *kind = a->kind;
 		struct call *c = file_give_up(a);
 
@@ -232,9 +210,8 @@ void file_stream_pipe(struct file_answer *a, uint64_t n)
 		return;
 	}
 	settle(a);
-	a->streaming = true;
-	a->pipe_left = n;
-	http_answer_source(a->call->rq, a->status ? a->status : 200, a->type, (int64_t)n, &src);
+	a->streaming = a->piped = true;
+	http_answer_pipe(a->call->rq, a->status ? a->status : 200, a->type, (int64_t)n, &src);
 }
 
 /* ---- events ---- */
@@ -243,8 +220,11 @@ static void on_info(void *ctx, const struct file_info *info)
 {
 	struct file_answer *a = ctx;
 
+	free(a->target);
+	a->target = xstrdup(info->target);
 	a->info = *info;
-	a->info.name = a->info.target = "";
+	a->info.name = "";
+	a->info.target = a->target;
 	if (a->kind->info)
 		a->kind->info(a, info);
 }
@@ -348,11 +328,13 @@ static void on_end(void *ctx, const struct file_end *end, const struct garret_er
 	}
 	a->ended = true;
 	a->broken = a->failed;
-	if (a->streaming && a->pipe < 0)
+	if (a->streaming && !a->piped)
 		http_source_ready(a->call->rq);
-	/* An error may come while the body does: it is read to its end all the same. */
 	else if (!a->streaming && (!a->kind->body || a->body_done))
 		answer_whole(a);
+	/* An error may come while the body does: it is read to its end all the same. */
+	else if (!a->streaming && a->call->rq)
+		http_more_body(a->call->rq);
 }
 
 static const struct file_events events = {
@@ -437,7 +419,6 @@ static struct file_answer *answer_new(struct call *c, const struct file_kind *ki
 	a->path = xstrdup(rq->path);
 	a->to = rq->to ? xstrdup(rq->to) : NULL;
 	a->length = -1;
-	a->pipe = a->pipe_io.fd = -EBADF;
 	strbuf_init(&a->out);
 	strbuf_init(&a->body);
 	c->pending = a;

@@ -41,8 +41,9 @@ struct file_kind {
 struct file_answer {
 	const struct file_kind *kind;
 	struct call *call;
-	struct file_call *op; /* NULL: it has ended */
-	struct file_info info;
+	struct file_call *op;  /* NULL: it has ended */
+	struct file_info info; /* its target is `target` */
+	char *target;
 	char *path, *to; /* as they were asked for */
 	char *archive;   /* the id whose kept files are looked at; NULL: the call's session's */
 	struct strbuf out;
@@ -51,6 +52,7 @@ struct file_answer {
 	unsigned status;  /* NULL: 200 */
 	int64_t length;   /* of a streamed answer; -1: not known */
 	bool streaming, ended, broken, paused;
+	bool piped;     /* a READ of much: the bytes don't come through here */
 	bool discard;   /* bytes that come aren't wanted */
 	uint64_t items; /* of the list that is being answered */
 
@@ -59,11 +61,6 @@ struct file_answer {
 	struct strbuf body; /* file_send_body(): what wasn't given yet, from body_sent on */
 	size_t body_sent;
 	struct garret_error error;
-
-	/* READ of much: the bytes come through here. */
-	int pipe;
-	struct loop_io pipe_io;
-	uint64_t pipe_left;
 
 	void *extra; /* the kind's own: free() */
 };

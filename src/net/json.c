@@ -2,7 +2,8 @@
  * The writer and the reader.
  *
  * The writer keeps no state: whether a comma is due shows in the last byte, as
- * only an opening bracket, a colon or nothing can stand before a first value.
+ * only an opening bracket, a colon or nothing can stand before a first value; a
+ * comma is there when the caller put one because what was before it is sent.
  *
  * jansson refuses an escaped lone surrogate.  Such escapes are rewritten to
  * \ufffd before it sees them, which has the same length, so that offsets in
@@ -25,7 +26,7 @@
 
 static void separate(struct strbuf *out)
 {
-	if (out->len && !strchr("{[:", out->buf[out->len - 1]))
+	if (out->len && !strchr("{[:,", out->buf[out->len - 1]))
 		strbuf_addch(out, ',');
 }
 
