@@ -109,4 +109,13 @@ int tar_path(const char *name, char out[FILE_NAME_MAX + 1], struct garret_error 
 /* Sum of a header's bytes with blanks for the sum itself. */
 uint32_t tar_sum(const struct tar_header *h);
 
+/* ---- between tar.c and tar_pax.c ---- */
+
+/* What an extended header in r->pax says of the next entry; false: it is none. */
+bool tar_parse_pax(struct tar_reader *r, bool global);
+/* A decimal number of n bytes, at most INT64_MAX. */
+bool tar_decimal(const char *s, size_t n, uint64_t *ret);
+/* false: there are too many already. */
+bool tar_add_region(struct tar_reader *r, uint64_t offset, uint64_t length);
+
 #endif
