@@ -215,13 +215,14 @@ int check_disk(const struct engine *e, const struct engine_open *o, uint64_t *re
 	       struct garret_error *err)
 {
 	const struct conf *c = &e->conf;
-	const uint64_t most = c->max_workspace ? c->max_workspace : UINT64_MAX >> 1;
+	/* 1 EiB: a file system's own arithmetic ends soon above. */
+	const uint64_t most = c->max_workspace ? c->max_workspace : 1ull << 60;
 
 	*ret = 0;
 	if (o->flags & ENGINE_OPEN_FILES)
 		return 0;
 	/* Asked for by the operator or by the peer: never silently none. */
-	if ((o->disk_bytes || c->default_workspace) && !e->disk.quota)
+	if ((o->disk_bytes || c->default_workspace) && !e->disk.quota && !e->disk.images)
 		return garret_fail(err, GARRET_UNSUPPORTED, "no limit of disk can be given: %s",
 				   e->disk.missing);
 	return pick("disk", o->disk_bytes, c->default_workspace, CONF_WORKSPACE_LEAST, most, true,

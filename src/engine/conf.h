@@ -10,8 +10,8 @@
 
 #define CONF_DEFAULT_PATH "/etc/garret/engine.conf"
 #define CONF_UIDS_MAX 16
-#define CONF_WORKSPACE_LEAST (64u << 10)
-#define CONF_FILES_MAX 64 /* of max_files_sessions: each takes a range of ids */
+#define CONF_WORKSPACE_LEAST (1u << 20) /* a file system in a file has nothing below it */
+#define CONF_FILES_MAX 64               /* of max_files_sessions: each takes a range of ids */
 
 struct conf {
 	char *state_dir, *workspace_root; /* workspace_root NULL: <state_dir>/workspaces */

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/time.h"
 #include "engine/engine.h"
+#include "engine/image.h"
 #include "engine/measure.h"
 
 /* Nobody numbers projects up here; documented in engine.conf(5). */
@@ -179,7 +180,7 @@ static int claim(struct engine *e, int parent, uint32_t *ret, struct garret_erro
 	return garret_fail(err, GARRET_CONFLICT, "others take the projects of workspaces");
 }
 
-static bool is_empty(int dir)
+bool disk_dir_empty(int dir)
 {
 	int fd = reopen(dir);
 	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -200,7 +201,7 @@ int disk_bound(struct engine *e, int parent, int dir, uint64_t bytes, uint32_t *
 	if (!e->disk.quota)
 		return 0; /* an explicit limit was refused before */
 	/* One of before that has no limit is left as it is. */
-	if (!project && !bytes && !is_empty(dir))
+	if (!project && !bytes && !disk_dir_empty(dir))
 		return 0;
 	if (!project)
 		rc = claim(e, parent, &project, err);
@@ -208,7 +209,7 @@ int disk_bound(struct engine *e, int parent, int dir, uint64_t bytes, uint32_t *
 		rc = disk_limit(e->workspaces_fd, project, bytes, err);
 	if (rc < 0 || disk_project(dir) == project)
 		return rc;
-	if (is_empty(dir))
+	if (disk_dir_empty(dir))
 		return disk_set_project(dir, project, err);
 	*ret_convert = project;
 	return 0;
@@ -291,6 +292,17 @@ static void probe_in_child(const struct engine *e, int root, uint32_t project,
 	(void)remove_tree_at(root, PROBE);
 }
 
+static void look_for_images(struct disk *d)
+{
+	struct garret_error err = { 0 };
+	size_t n = strlen(d->missing);
+
+	d->images = image_possible(&err) == 0;
+	if (!d->images)
+		(void)snprintf(d->missing + n, sizeof(d->missing) - n, "; no images either: %.80s",
+			       err.msg);
+}
+
 void disk_open(struct engine *e)
 {
 	const struct {
@@ -312,4 +324,6 @@ void disk_open(struct engine *e)
 		(void)snprintf(e->disk.missing, sizeof(e->disk.missing), "%s: %.100s",
 			       places[i].name, err.msg);
 	}
+	if (!e->disk.quota)
+		look_for_images(&e->disk);
 }

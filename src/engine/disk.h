@@ -16,13 +16,16 @@ struct engine;
 
 /* In e->disk. */
 struct disk {
-	bool quota;        /* limits can be given */
+	bool quota;        /* limits are project quotas */
+	bool images;       /* else: file systems in files (image.h) */
 	uint32_t next;     /* where to look for a project that nothing uses */
-	char missing[160]; /* why not, when not */
+	char missing[256]; /* why not, when not */
 };
 
 /* Find out by doing it, in a child that is waited for: at the start only. */
 void disk_open(struct engine *e);
+
+bool disk_dir_empty(int dir);
 
 /* A project that nothing uses, or 0. */
 uint32_t disk_pick(struct engine *e);

@@ -180,6 +180,8 @@ static void see_disk(const struct engine *e, int sock)
 {
 	if (e->disk.quota)
 		row(sock, DOCTOR_OK, "limit disk", "project quotas");
+	else if (e->disk.images)
+		row(sock, DOCTOR_OK, "limit disk", "images in loop devices (%s)", e->disk.missing);
 	else
 		row(sock, e->conf.default_workspace ? DOCTOR_MISSING : DOCTOR_WEAKER, "limit disk",
 		    "a session can fill the disk: %s", e->disk.missing);

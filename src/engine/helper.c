@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "engine/disk.h"
+#include "engine/image.h"
 #include "engine/mount.h"
 #include "engine/net.h"
 #include "engine/userns.h"
@@ -144,13 +145,13 @@ static int dress_mount(const struct helper *h, const struct build_mount *m, bool
 		if (rc < 0)
 			return rc;
 	}
-	if (!ours) {
+	if (!ours && !m->plain) {
 		own = userns_idmap(h->z->proc_fd, h->slot->base, h->z->setup.disk_id, m->uid,
 				   m->gid, err);
 		if (own < 0)
 			return own;
 	}
-	rc = mount_attr(fd, true, attrs, ours ? h->idmap_fd : own, err);
+	rc = mount_attr(fd, true, attrs, m->plain ? -EBADF : ours ? h->idmap_fd : own, err);
 	if (rc < 0)
 		return garret_wrap(rc, err, "%s", m->inside);
 	if (fstatvfs(fd, &vfs) < 0)
@@ -158,6 +159,18 @@ static int dress_mount(const struct helper *h, const struct build_mount *m, bool
 	if (!m->read_only && vfs.f_flag & ST_RDONLY)
 		return garret_fail(err, GARRET_UNSUPPORTED, "%s lies on a read-only file system",
 				   m->inside);
+	return 0;
+}
+
+/* The mount of an image takes the place of the directory that it lies in. */
+static int mount_image(const struct build_mount *m, int *fd, struct garret_error *err)
+{
+	int mounted = image_mount(*fd, m->image_bytes, m->uid, m->gid, err);
+
+	if (mounted < 0)
+		return garret_wrap(mounted, err, "%s", m->inside);
+	fd_close(*fd);
+	*fd = mounted;
 	return 0;
 }
 
@@ -266,6 +279,9 @@ static int pass_order(const struct helper *h, int child, struct garret_error *er
 	if (n <= 0)
 		return 0; /* the end of the engine, or of this slot */
 	rc = check_order(&order, (size_t)n, fds.n, err);
+	for (uint32_t i = 0; rc == 0 && i < order.n_mounts; i++)
+		if (order.mounts[i].image)
+			rc = mount_image(&order.mounts[i], &fds.fd[i + 1], err);
 	for (uint32_t i = 0; rc == 0 && i < order.n_mounts; i++)
 		rc = dress_mount(h, &order.mounts[i], files, fds.fd[i + 1], err);
 	if (rc < 0)

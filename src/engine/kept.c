@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/ioprio.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,10 +18,13 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "engine/image.h"
 #include "engine/measure.h"
 #include "io/msg.h"
 
 #define MEASURE_MS 60000 /* for one workspace: millions of files */
+#define NICE 10     /* not idle: somebody waits, and that would be for ever on a busy machine */
+#define DISK_LAST 7 /* the last of the best-effort levels */
 
 struct kept {
 	struct engine *engine;
@@ -54,6 +57,19 @@ static bool ask_quota(int root, const char *id, int dir, struct measure *ret)
 	return true;
 }
 
+/* Of a file system in a file only this is known while it isn't mounted. */
+static bool ask_image(int root, const char *id, struct measure *ret)
+{
+	char path[ENGINE_ID_MAX + 16];
+	struct stat st;
+
+	(void)snprintf(path, sizeof(path), "%.*s/" IMAGE_NAME, ENGINE_ID_MAX, id);
+	if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		return false;
+	*ret = (struct measure){ .bytes = (uint64_t)st.st_blocks * 512, .partial = true };
+	return true;
+}
+
 static void look_at(int root, int sock, const char *id)
 {
 	struct kept_note n = { .used_ms = 0 };
@@ -67,7 +83,7 @@ static void look_at(int root, int sock, const char *id)
 		return; /* not one of ours, or gone */
 	(void)snprintf(n.id, sizeof(n.id), "%.*s", ENGINE_ID_MAX, id);
 	n.used_ms = (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
-	if (!ask_quota(root, id, dir, &n.sum))
+	if (!ask_image(root, id, &n.sum) && !ask_quota(root, id, dir, &n.sum))
 		n.sum = measure_tree(dir, now_ms() + MEASURE_MS);
 	if (msg_send(sock, &n, sizeof(n), NULL, 0, NULL) < 0)
 		_exit(1); /* nobody wants to know any more */
@@ -90,7 +106,6 @@ static void kept_main(int root, int sock) __attribute__((noreturn));
 
 static void kept_main(int root, int sock)
 {
-	const struct sched_param none = { 0 };
 	const struct kept_note end = { .used_ms = 0 };
 	sigset_t signals;
 
@@ -99,9 +114,9 @@ static void kept_main(int root, int sock)
 	engine_keep_fds((const int[]){ root, sock }, 2);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	(void)prctl(PR_SET_NAME, "garret-kept");
-	(void)sched_setscheduler(0, SCHED_IDLE, &none);
+	(void)setpriority(PRIO_PROCESS, 0, NICE);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
-		      IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
+		      IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, DISK_LAST));
 	count(root, sock);
 	(void)msg_send(sock, &end, sizeof(end), NULL, 0, NULL);
 	_exit(0);

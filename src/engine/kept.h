@@ -1,4 +1,4 @@
-/* The workspaces on the disk and how much they hold, counted in a child at idle priority. */
+/* The workspaces on the disk and how much they hold, counted in a child at low priority. */
 #ifndef ENGINE_KEPT_H
 #define ENGINE_KEPT_H
 

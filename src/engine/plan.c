@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "engine/check.h"
 #include "engine/mount.h"
+#include "engine/slots.h"
 #include "engine/store.h"
 #include "engine/workspace.h"
 
@@ -78,38 +79,38 @@ static struct build_mount *add_mount(struct plan *p, const char *inside, int fd,
 	return m;
 }
 
-static int add_workspace(struct plan *p, struct engine *e, const struct engine_open *o,
-			 struct garret_error *err)
+static int mount_workspace(struct plan *p, const char *work_dir, const struct workspace *w,
+			   bool read_only, struct garret_error *err)
 {
-	uint32_t uid, gid, project;
-	autoclose int dir = workspace_open(e, o->id, o->flags & ENGINE_OPEN_ATTACH, p->disk_bytes,
-					   &uid, &gid, &project, err);
-	int fd;
+	int fd = mount_clone(w->fd, "", false, err);
+	struct build_mount *m;
 
-	if (dir < 0)
-		return dir;
-	fd = mount_clone(dir, "", false, err);
 	if (fd < 0)
 		return fd;
-	add_mount(p, o->work_dir, fd, uid, gid)->project = project;
+	m = add_mount(p, work_dir, fd, w->uid, w->gid);
+	m->read_only = read_only;
+	m->project = w->project;
+	m->image = w->image;
+	m->image_bytes = w->image_bytes;
 	return 0;
 }
 
-/* The workspace of a file-only session: as it is, and nothing is made for it. */
-static int add_view(struct plan *p, struct engine *e, const struct engine_open *o,
-		    struct garret_error *err)
+static int add_workspace(struct plan *p, struct engine *e, const struct engine_open *o,
+			 struct garret_error *err)
 {
-	uint32_t uid, gid;
-	autoclose int dir = workspace_find(e, o->id, &uid, &gid, err);
-	int fd;
+	const bool view = o->flags & ENGINE_OPEN_FILES; /* as it is, and nothing is made for it */
+	struct workspace w = { .fd = -EBADF };
+	int rc;
 
-	if (dir < 0)
-		return dir;
-	fd = mount_clone(dir, "", false, err);
-	if (fd < 0)
-		return fd;
-	add_mount(p, o->work_dir, fd, uid, gid)->read_only = true;
-	return 0;
+	if (view)
+		rc = workspace_find(e, o->id, &w, err);
+	else
+		rc = workspace_open(e, o->id, o->flags & ENGINE_OPEN_ATTACH, p->disk_bytes, &w,
+				    err);
+	if (rc == 0)
+		rc = mount_workspace(p, o->work_dir, &w, view, err);
+	fd_close(w.fd);
+	return rc;
 }
 
 int plan_add_host(struct plan *p, struct engine *e, const struct engine_open *o,
@@ -119,7 +120,7 @@ int plan_add_host(struct plan *p, struct engine *e, const struct engine_open *o,
 	int rc = 0;
 
 	if (o->flags & ENGINE_OPEN_FILES)
-		return add_view(p, e, o, err);
+		return add_workspace(p, e, o, err);
 	for (uint32_t i = 0; i < o->n_volumes; i++) {
 		autoclose int volume = msg_fds_take(fds);
 		struct build_mount *m = add_mount(p, o->volumes[i].inside, -EBADF, 0, 0);
@@ -138,18 +139,39 @@ int plan_add_host(struct plan *p, struct engine *e, const struct engine_open *o,
 	return rc;
 }
 
-int plan_add_slot(struct plan *p, const struct engine *e, const char *slot,
+/* A directory of the slot's; or memory, where its space on the disk can't be bounded. */
+static int slot_part(const struct plan *p, const struct engine *e, const struct slot *s,
+		     const char *name, const char *mode, struct garret_error *err)
+{
+	char path[64], size[24], inodes[24], id[16];
+	const struct mount_option options[] = { { "mode", mode },        { "size", size },
+						{ "nr_inodes", inodes }, { "uid", id },
+						{ "gid", id },           { NULL, NULL } };
+	uint64_t bytes = MIN(p->disk_bytes, e->conf.max_tmpfs);
+
+	if (mode && p->disk_bytes && !e->disk.quota) {
+		(void)snprintf(size, sizeof(size), "%llu", (unsigned long long)bytes);
+		(void)snprintf(inodes, sizeof(inodes), "%llu",
+			       (unsigned long long)(bytes / 1024 + 256));
+		(void)snprintf(id, sizeof(id), "%u", s->base + MAIN_ID);
+		return mount_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+	}
+	(void)snprintf(path, sizeof(path), "%s/%s", s->name, name);
+	return mount_clone(e->sessions_fd, path, false, err);
+}
+
+int plan_add_slot(struct plan *p, const struct engine *e, const struct slot *s,
 		  struct garret_error *err)
 {
 	const struct {
-		const char *name, *inside;
-		bool wanted, file;
+		const char *name, *inside, *mode; /* mode NULL: a file */
+		bool wanted;
 	} parts[] = {
 		/* A workspace that nobody keeps is the slot's, and goes with it. */
-		{ "work", p->order->work_dir, p->ephemeral, false },
-		{ "home", "/home/agent", true, false },
-		{ "vartmp", "/var/tmp", true, false },
-		{ "hosts", "/etc/hosts", true, true },
+		{ "work", p->order->work_dir, "0755", p->ephemeral },
+		{ "home", "/home/agent", "0755", true },
+		{ "vartmp", "/var/tmp", "1777", true },
+		{ "hosts", "/etc/hosts", NULL, true },
 	};
 	const uint32_t owner = e->conf.id_start + SLOT_IDS - 1;
 
@@ -157,17 +179,16 @@ int plan_add_slot(struct plan *p, const struct engine *e, const char *slot,
 		return 0;
 	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
 		struct build_mount *m;
-		char path[64];
 		int fd;
 
 		if (!parts[i].wanted || has_mount(p, parts[i].inside))
 			continue;
-		(void)snprintf(path, sizeof(path), "%s/%s", slot, parts[i].name);
-		fd = mount_clone(e->sessions_fd, path, false, err);
+		fd = slot_part(p, e, s, parts[i].name, parts[i].mode, err);
 		if (fd < 0)
 			return fd;
 		m = add_mount(p, parts[i].inside, fd, owner, owner);
-		m->file = m->read_only = parts[i].file;
+		m->file = m->read_only = !parts[i].mode;
+		m->plain = parts[i].mode && p->disk_bytes && !e->disk.quota;
 	}
 	return 0;
 }

@@ -9,6 +9,8 @@
 #include "engine/volume.h"
 #include "io/msg.h"
 
+struct slot;
+
 struct plan {
 	struct build_order *order;       /* NULL when done */
 	int init_fd, mounts[MOUNTS_MAX]; /* in the order's order */
@@ -28,7 +30,7 @@ int plan_add_host(struct plan *p, struct engine *e, const struct engine_open *o,
 		  struct msg_fds *fds, int sock, const struct credentials *peer,
 		  bool *ret_workspace, struct garret_error *err);
 /* What the slot has prepared; the last. */
-int plan_add_slot(struct plan *p, const struct engine *e, const char *slot,
+int plan_add_slot(struct plan *p, const struct engine *e, const struct slot *s,
 		  struct garret_error *err);
 int plan_send(struct plan *p, const struct engine *e, int sock, struct garret_error *err);
 

@@ -146,7 +146,7 @@ static int on_hello(struct peer *p, uint64_t request, struct get *g, struct msg_
 		.minor = ENGINE_MINOR,
 		.cgroup = (uint8_t)e->cg.mode,
 		.networks = (uint8_t)e->conf.networks,
-		.limits = e->cg.limits | (e->disk.quota ? LIMIT_DISK : 0),
+		.limits = e->cg.limits | (e->disk.quota || e->disk.images ? LIMIT_DISK : 0),
 		.seccomp = !e->conf.no_filter,
 		.max_memory_bytes = e->conf.max_memory,
 		.max_cpu_millis = e->conf.max_cpu_millis,

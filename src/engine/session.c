@@ -278,10 +278,10 @@ static void start(struct session *s)
 		rc = cgroups_set(&s->engine->cg, s->slot->name, &s->limits, &err);
 	if (rc == 0 && s->slot->project)
 		rc = disk_limit(e->sessions_fd, s->slot->project, s->disk_bytes, &err);
-	if (rc == 0 && s->disk_bytes && !s->slot->project)
+	if (rc == 0 && s->disk_bytes && e->disk.quota && !s->slot->project)
 		rc = garret_fail(&err, GARRET_EXHAUSTED, "no project is free for a disk limit");
 	if (rc == 0)
-		rc = plan_add_slot(&s->plan, s->engine, s->slot->name, &err);
+		rc = plan_add_slot(&s->plan, s->engine, s->slot, &err);
 	if (rc == 0)
 		rc = plan_send(&s->plan, s->engine, s->slot->sock, &err);
 	plan_done(&s->plan);

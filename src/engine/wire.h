@@ -58,7 +58,10 @@ struct slot_order {
 struct build_mount {
 	uint32_t uid, gid; /* owner on disk; what the main user's files get */
 	uint8_t read_only, file;
+	uint8_t plain;    /* it has the slot's ids already */
+	uint8_t image;    /* it is the directory of an image, which is mounted instead */
 	uint32_t project; /* to be given to everything in it first, or 0 */
+	uint64_t image_bytes;
 	char inside[ENGINE_PATH_MAX + 1];
 };
 

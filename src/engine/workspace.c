@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "engine/engine.h"
+#include "engine/image.h"
 
 #define SPARES 4
 #define REFILL_MS 20 /* after the last open, so that it never delays one */
@@ -121,11 +122,28 @@ static void use_spare(struct engine *e, const char *id)
 	workspace_refill(e);
 }
 
+/* Is it, or will it be, a file system in a file? */
+static int choose_image(const struct engine *e, int parent, int dir, uint64_t disk_bytes,
+			struct workspace *ret, struct garret_error *err)
+{
+	bool there = image_there(parent);
+
+	if (!there && (!disk_bytes || e->disk.quota))
+		return 0;
+	if (!there && !disk_dir_empty(dir))
+		return garret_fail(err, GARRET_UNSUPPORTED,
+				   "it has files of a time without a limit of disk; only a new "
+				   "workspace can get one here");
+	ret->image = true;
+	ret->image_bytes = disk_bytes;
+	return 0;
+}
+
 int workspace_open(struct engine *e, const char *id, bool attach, uint64_t disk_bytes,
-		   uint32_t *ret_uid, uint32_t *ret_gid, uint32_t *ret_project,
-		   struct garret_error *err)
+		   struct workspace *ret, struct garret_error *err)
 {
 	autoclose int parent = -EBADF, fd = -EBADF;
+	struct workspace w = { .fd = -EBADF };
 	struct stat st;
 	int rc = attach ? must_exist(e, id, err) : 0;
 
@@ -142,32 +160,40 @@ int workspace_open(struct engine *e, const char *id, bool attach, uint64_t disk_
 		return garret_fail_errno(err, "open workspace %s", id);
 	rc = check_owner(e, id, &st, err);
 	if (rc == 0)
-		rc = disk_bound(e, parent, fd, disk_bytes, ret_project, err);
+		rc = choose_image(e, parent, fd, disk_bytes, &w, err);
+	if (rc == 0 && !w.image)
+		rc = disk_bound(e, parent, fd, disk_bytes, &w.project, err);
 	if (rc < 0)
 		return garret_wrap(rc, err, "workspace %s", id);
 	workspace_touch(e, id);
-	*ret_uid = st.st_uid;
-	*ret_gid = st.st_gid;
-	return take_fd(&fd);
+	w.uid = st.st_uid;
+	w.gid = st.st_gid;
+	w.fd = w.image ? take_fd(&parent) : take_fd(&fd);
+	*ret = w;
+	return 0;
 }
 
-int workspace_find(struct engine *e, const char *id, uint32_t *ret_uid, uint32_t *ret_gid,
+int workspace_find(struct engine *e, const char *id, struct workspace *ret,
 		   struct garret_error *err)
 {
 	autoclose int fd = open_existing(e, id, err);
+	autoclose int parent =
+		fd < 0 ? -EBADF : open_beneath(e->workspaces_fd, id, O_PATH | O_DIRECTORY, 0);
 	struct stat st;
 	int rc;
 
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0)
+	if (parent < 0 || fstat(fd, &st) < 0)
 		return garret_fail_errno(err, "look at workspace %s", id);
 	rc = check_owner(e, id, &st, err);
 	if (rc < 0)
 		return rc;
-	*ret_uid = st.st_uid;
-	*ret_gid = st.st_gid;
-	return take_fd(&fd);
+	*ret = (struct workspace){ .uid = st.st_uid,
+				   .gid = st.st_gid,
+				   .image = image_there(parent) };
+	ret->fd = ret->image ? take_fd(&parent) : take_fd(&fd);
+	return 0;
 }
 
 void workspace_touch(struct engine *e, const char *id)

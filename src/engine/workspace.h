@@ -9,17 +9,23 @@
 
 struct engine;
 
+struct workspace {
+	int fd;            /* O_PATH: the directory, or the one that its image lies in */
+	uint32_t uid, gid; /* whose it is, on disk */
+	uint32_t project;  /* see disk_bound() */
+	bool image;
+	uint64_t image_bytes; /* see image_mount() */
+};
+
 /*
- * The directory of workspace ID, made when it doesn't exist; its descriptor (O_PATH)
- * and owner; attach: NOT_FOUND instead of making one.  One that belongs to root is
- * refused: a session's files would be root's.  It is bound to disk_bytes (0: no limit);
- * *ret_project: see disk_bound().
+ * Workspace ID, made when it doesn't exist, bound to disk_bytes (0: no limit); attach:
+ * NOT_FOUND instead of making one.  One that belongs to root is refused: a session's files
+ * would be root's.  ret->fd is the caller's.
  */
 int workspace_open(struct engine *e, const char *id, bool attach, uint64_t disk_bytes,
-		   uint32_t *ret_uid, uint32_t *ret_gid, uint32_t *ret_project,
-		   struct garret_error *err);
+		   struct workspace *ret, struct garret_error *err);
 /* The same for who only looks: NOT_FOUND when there is none, and nothing is made or changed. */
-int workspace_find(struct engine *e, const char *id, uint32_t *ret_uid, uint32_t *ret_gid,
+int workspace_find(struct engine *e, const char *id, struct workspace *ret,
 		   struct garret_error *err);
 /* It was used now. */
 void workspace_touch(struct engine *e, const char *id);
