@@ -1,6 +1,8 @@
 /*
  * Patterns for names: `*` and `?` (never a slash), `[a-z]` `[!a]` `[[:alpha:]]`,
  * `{a,b}`, `**` as a whole component for any number of directories, `\` quotes.
+ * A pattern without a slash is for names at any depth; one with a slash, also at
+ * its beginning, is for paths from the top.  A slash at the end means directories.
  *
  * A pattern becomes a small automaton whose states are followed side by side, so
  * that no pattern takes more than its length times the name's.  Names are bytes:

@@ -299,7 +299,11 @@ int op_grep(struct worker *w, struct garret_error *err)
 
 	if (rc < 0)
 		return rc;
-	rc = grep_compile(&s.grep, w->rq.pattern, w->rq.flags, err);
+	if (s.glob.dir_only)
+		rc = garret_fail(err, GARRET_INVALID,
+				 "the files to search are named as directories");
+	if (rc == 0)
+		rc = grep_compile(&s.grep, w->rq.pattern, w->rq.flags, err);
 	if (rc == 0) {
 		s.grep.found = found;
 		s.grep.ctx = &s;

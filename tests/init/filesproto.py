@@ -1,6 +1,7 @@
 """The client's side of proto/files.h, for tests: one worker process and its requests."""
 
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -91,7 +92,7 @@ def edit_body(*edits):
 
 
 class Worker:
-    def __init__(self, host, work_dir, uid=None):
+    def __init__(self, host, work_dir, uid=None, file_bytes=None):
         uid = os.getuid() if uid is None else uid
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock = ours
@@ -100,6 +101,8 @@ class Worker:
 
         def place():
             os.dup2(fd, 3)
+            if file_bytes:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
         self.proc = subprocess.Popen([host, work_dir, str(uid)], pass_fds=[3, fd], preexec_fn=place)
         os.close(fd)

@@ -101,6 +101,7 @@ def a_wrong_pattern_is_named(t):
         t.fails("glob", t.dir, "invalid", pattern=pattern)
         if pattern:
             t.fails("grep", t.dir, "invalid", pattern="x", include=pattern)
+    t.fails("grep", t.dir, "invalid", pattern="x", include="src/")
     t.fails("glob", t.dir + b"/missing", "not_found", pattern="*")
     t.fails("glob", t.file("plain"), "not_directory", pattern="*")
 
@@ -478,6 +479,36 @@ def a_pattern_says_where_nothing_has_to_be_looked_for(t):
     os.chmod(t.path("other7"), 0)
     assert t.glob("src/**/*.c") == [b"src/a.c", b"src/b/c.c"] and t.end.skipped == 0, "other7 isn't even opened"
     assert len(t.glob("*.c")) == 51 and t.end.skipped == 1
+
+
+@test
+def an_archive_is_searched_below_its_root_only(t):
+    # The worker's own directory is the root, paths are relative, nothing is a link.
+    t.files("a.c", "d/b.c", "d/.gitignore", data=b"needle\n")
+    os.symlink("d", t.path("to-dir"))
+    os.symlink("a.c", t.path("to-file"))
+    glob = lambda path, *flags: [e.name for e in t.worker.do("glob", path, "relative", *flags, pattern="*").entries]
+    assert glob("") == [b"a.c", b"d/b.c"] and glob("d") == [b"b.c"] and glob("to-dir") == []
+    assert glob("", "dirs_too") == [b"a.c", b"d", b"d/b.c"]
+    r = t.worker.do("grep", "", "relative", pattern="needle")
+    assert [m.name for m in r.matches] == [b"a.c", b"d/b.c"]
+    assert [m.name for m in t.worker.do("grep", "d/b.c", "relative", pattern="needle").matches] == [b""]
+    for op, path in (("grep", "to-file"), ("grep", "to-dir/b.c"), ("grep", "../x"), ("glob", "to-dir"), ("glob", "..")):
+        r = t.worker.do(op, path, "relative", pattern="needle")
+        assert r.end.code != "ok" and not r.matches and not r.entries, (op, path, r.end)
+
+
+@test
+def views_of_the_kernel_are_no_files_unless_named(t):
+    if not os.path.exists("/proc/version"):
+        print("    no /proc here")
+        return
+    r = t.worker.do("glob", "/", pattern="proc/version")
+    assert r.end.code == "ok" and r.entries == [], r.end
+    r = t.worker.do("glob", "/proc", pattern="version", max_depth=1)
+    assert [e.name for e in r.entries] == [b"version"]
+    r = t.worker.do("grep", "/proc/version", pattern="Linux")
+    assert r.end.code == "ok" and r.matches[0].column == 1, r.end
 
 
 @test

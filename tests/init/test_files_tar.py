@@ -422,6 +422,30 @@ def an_upload_that_ends_early_leaves_no_temporary(t):
     assert os.listdir(t.dir) == [b"f"] and open(t.path("f"), "rb").read() == b"old"
 
 
+@test
+def a_full_disk_leaves_what_was_there(t):
+    # A limit on the size of files stands for it: the write fails halfway.
+    t.file("f", b"old")
+    t.own()
+    with Worker(HOST, os.fsdecode(t.dir), t.uid, file_bytes=1 << 20) as w:
+        r = w.do("tar_in", t.dir, body=entry(b"a", b"x") + entry(b"f", bytes(3 << 20)) + entry(b"z", b"x") + END)
+    assert r.end.code != "ok" and r.end.path == b"f" and r.end.count == 1, r.end
+    assert sorted(os.listdir(t.dir)) == [b"a", b"f"] and open(t.path("f"), "rb").read() == b"old"
+
+
+@test
+def an_archive_of_an_archive_stays_below_its_root(t):
+    t.file("d/f", b"x")
+    os.symlink("d", t.path("l"))
+    names = lambda r: tarfile.open(fileobj=io.BytesIO(r.data)).getnames()
+    assert names(t.worker.do("tar_out", "", "relative")) == ["d", "d/f", "l"]
+    assert names(t.worker.do("tar_out", "d", "relative")) == ["f"]
+    assert names(t.worker.do("tar_out", "d/f", "relative")) == ["f"]
+    for path in ("l", "l/f", "..", "../x"):
+        r = t.worker.do("tar_out", path, "relative")
+        assert r.end.code != "ok" and not r.data, (path, r.end)
+
+
 # ---- round trips ----
 
 def make_tree(t, top, plain=False):
