@@ -1,5 +1,6 @@
 """Archives of a file worker: hostile ones, round trips, other programs' ones.  usage: test_files_tar.py HOST [name ...]"""
 
+import ctypes
 import hashlib
 import io
 import os
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 
 from filesproto import *
@@ -362,6 +364,66 @@ def check_hostile(name, dest, end):
         assert read(b"a/" * 1900 + b"f") == b"deep" if len(dest) < 200 else True
     if name == "pax: attributes of the system":
         assert os.listxattr(dest + b"/f") == [] and end.skipped == 0, "not even tried"
+
+
+class Swapper(threading.Thread):
+    """dest/d is a directory, then a link to outside, then a directory ..., each time in one step."""
+
+    def __init__(self, t):
+        super().__init__()
+        self.t, self.stop, self.turns, self.links = t, threading.Event(), 0, 0
+        self.libc = ctypes.CDLL(None, use_errno=True)
+
+    def run(self):
+        place, aside = self.t.path("dest/d"), self.t.path("aside")
+        while not self.stop.is_set():
+            if not os.path.islink(place) and not os.path.islink(aside):
+                # The worker has made a directory of the link.
+                self.links += 1
+                if os.path.lexists(aside):
+                    os.rename(aside, self.t.path("trash%d" % self.links))
+                os.symlink("../out", aside)
+            self.libc.renameat2(-100, place, -100, aside, 2)
+            self.turns += 1
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.stop.set()
+        self.join()
+        for name in (self.t.path("dest/d"), self.t.path("aside")):
+            if os.path.islink(name):
+                os.unlink(name)
+
+
+@test
+def a_link_that_comes_and_goes_leads_nowhere(t):
+    t.file("out/secret", b"the secret\n", 0o666)
+    t.file("dest/d/inside", b"inside\n", 0o666)
+    t.own()
+    os.chmod(t.path("out"), 0o777)
+    before = snapshot(t.path("out"))
+    body = b"".join(folder(b"d/s%d/" % i) + entry(b"d/secret", b"x") + link(b"d/l%d" % i, b"x") + hard(b"d/h%d" % i, b"d/secret")
+                    for i in range(10)) + END
+    codes = {}
+    with Swapper(t) as s:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            r = t.worker.do("tar_in", t.path("dest"), body=body)
+            codes[r.end.code] = codes.get(r.end.code, 0) + 1
+            assert r.end.code in ("ok", "denied", "not_found", "not_directory", "is_directory", "exists", "internal"), r.end
+    assert snapshot(t.path("out")) == before, "written outside"
+    t.file("dest/d/inside", b"inside\n", 0o666)
+    with Swapper(t) as r:
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            assert b"the secret" not in t.worker.do("tar_out", t.path("dest")).data
+            assert t.worker.do("grep", t.path("dest"), pattern="the secret").matches == []
+            assert not [e for e in t.worker.do("glob", t.path("dest"), pattern="secret").entries if e.size == 11]
+    assert s.turns > 100 and r.turns > 100
+    print("    %d and %d turns, %s" % (s.turns, r.turns, codes))
 
 
 @test
