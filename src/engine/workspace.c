@@ -114,10 +114,9 @@ static void use_spare(struct engine *e, const char *id)
 {
 	char name[12];
 
-	if (!e->n_spares)
-		return;
 	(void)snprintf(name, sizeof(name), "%u", e->n_spares - 1);
-	if (renameat2(e->spares_fd, name, e->workspaces_fd, id, RENAME_NOREPLACE) == 0)
+	if (e->n_spares &&
+	    renameat2(e->spares_fd, name, e->workspaces_fd, id, RENAME_NOREPLACE) == 0)
 		e->n_spares--;
 	workspace_refill(e);
 }

@@ -493,6 +493,20 @@ class Workspaces(EngineTest):
         self.engine.open("empty", flags=g.CONNECTED | g.ATTACH).close()
         self.assertGreater(self.engine.workspaces()["empty"][2], began - 1)
 
+    def test_some_are_ready(self):
+        self.engine.open("first").close()
+        spare = self.base + "/.spare"
+        self.assertTrue(wait_until(lambda: len(os.listdir(spare)) == 4))
+        ready = {os.stat(f"{spare}/{n}/workspace").st_ino for n in os.listdir(spare)}
+        self.engine.open("second").close()
+        self.assertIn(os.stat(self.base + "/second/workspace").st_ino, ready)
+        self.assertTrue(wait_until(lambda: len(os.listdir(spare)) == 4))
+        self.assertEqual(set(self.engine.workspaces()), {"first", "second"})
+        self.engine.stop()
+        self.engine = self.start()
+        self.engine.open("third").close()
+        self.assertTrue(wait_until(lambda: len(os.listdir(spare)) == 4))
+
     def test_only_ours(self):
         self.engine.open("ours").close()
         outside = os.path.join(self.dir, "outside")
