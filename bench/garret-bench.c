@@ -6,6 +6,7 @@
  *	null	GET /healthz
  *	open	POST /sessions (and DELETE)		floor: the engine alone (--engine)
  *	rate	16 connections at once			floor: one bare loop a CPU
+ *	files	stat, read, write, list (files.c)	floor: null; dd in the session
  *
  * Prints one JSON object a window; judging is the caller's.  Loopback only.
  */
@@ -32,17 +33,13 @@
 #include "base/opt.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "client.h"
+#include "files.h"
 #include "io/msg.h"
 #include "proto/engine.h"
 #include "provider/engine_client.h"
 
 #define CONNECTIONS 16
-
-struct bench_opts {
-	const char *url, *token, *runtime, *engine, *state;
-	uint64_t windows, runs, opens, rate_ms;
-	bool help;
-};
 
 #define B(f, n, k, a, h) OPT(struct bench_opts, f, n, 0, k, a, h)
 static const struct opt table[] = {
@@ -55,172 +52,13 @@ static const struct opt table[] = {
 	B(runs, "runs", OPT_NUMBER, "N", "runs a window (100)"),
 	B(opens, "opens", OPT_NUMBER, "N", "opens a window (15)"),
 	B(rate_ms, "rate-ms", OPT_NUMBER, "MS", "length of each rate measurement (1000)"),
+	B(transfer_mib, "transfer", OPT_NUMBER, "MIB",
+	  "and transfer files of that size, against dd"),
 	B(help, "help", OPT_FLAG, NULL, "show this"),
 	{ 0 },
 };
 
-static struct bench_opts opts = { .windows = 5, .runs = 100, .opens = 15, .rate_ms = 1000 };
-static uint16_t port;
 extern char **environ;
-
-static void die(const char *what)
-{
-	(void)fprintf(stderr, "garret-bench: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-/* ---- a kept connection ---- */
-
-struct conn {
-	int fd;
-	char in[1 << 16];
-	size_t n;
-};
-
-static void conn_open(struct conn *c)
-{
-	struct sockaddr_in sa = { .sin_family = AF_INET,
-				  .sin_port = htons(port),
-				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	int one = 1;
-
-	c->n = 0;
-	c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (c->fd < 0 || connect(c->fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
-		die("connect");
-	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-}
-
-static void conn_send(struct conn *c, const char *method, const char *path, const char *token,
-		      const char *body)
-{
-	char out[2048];
-	int n = snprintf(out, sizeof(out),
-			 "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Sandbox-Token: %s\r\n"
-			 "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-			 method, path, token, strlen(body), body);
-
-	if (n < 0 || (size_t)n >= sizeof(out) || write_full(c->fd, out, (size_t)n) < 0)
-		die("send");
-}
-
-/* A whole answer is there: its status and where its body is; 0 when more is needed. */
-static int conn_parse(struct conn *c, const char **body, size_t *used)
-{
-	char *end, *length, *chunked;
-	int status = 0;
-
-	c->in[c->n] = '\0';
-	end = strstr(c->in, "\r\n\r\n");
-	if (!end || sscanf(c->in, "HTTP/1.1 %d", &status) != 1)
-		return 0;
-	*body = end + 4;
-	*end = '\0';
-	length = strcasestr(c->in, "\r\ncontent-length:");
-	chunked = strcasestr(c->in, "\r\ntransfer-encoding: chunked");
-	*end = '\r';
-	if (chunked) {
-		char *last = strstr(end, "\r\n0\r\n\r\n");
-
-		*used = last ? (size_t)(last + 7 - c->in) : 0;
-		return last ? status : 0;
-	}
-	*used = (size_t)(end + 4 - c->in) + (length ? strtoul(length + 17, NULL, 10) : 0);
-	return c->n >= *used ? status : 0;
-}
-
-/* False when the connection ended. */
-static bool conn_read(struct conn *c)
-{
-	ssize_t n = read(c->fd, c->in + c->n, sizeof(c->in) - 1 - c->n);
-
-	if (n > 0)
-		c->n += (size_t)n;
-	return n > 0;
-}
-
-static int conn_call(struct conn *c, const char *method, const char *path, const char *token,
-		     const char *body, const char **answer)
-{
-	const char *at;
-	size_t used;
-	int status;
-
-	conn_send(c, method, path, token, body);
-	c->n = 0;
-	while (!(status = conn_parse(c, &at, &used)))
-		if (!conn_read(c))
-			die("the server closed the connection");
-	if (answer)
-		*answer = at;
-	return status;
-}
-
-static void field(const char *json, const char *name, char *out, size_t cap)
-{
-	char key[64];
-	const char *p;
-
-	(void)snprintf(key, sizeof(key), "\"%s\":", name);
-	p = strstr(json, key);
-	p = p ? strchr(p + strlen(key), '"') : NULL;
-	(void)snprintf(out, cap, "%.*s", p ? (int)strcspn(p + 1, "\"") : 0, p ? p + 1 : "");
-}
-
-struct target {
-	char path[128], token[64], id[80];
-};
-
-static void session_open(struct conn *c, struct target *t)
-{
-	char body[128] = "{}";
-	const char *answer;
-
-	if (opts.runtime)
-		(void)snprintf(body, sizeof(body), "{\"runtime\":\"%s\"}", opts.runtime);
-	if (conn_call(c, "POST", "/sessions", opts.token, body, &answer) != 200) {
-		(void)fprintf(stderr, "garret-bench: open: %.300s\n", answer);
-		exit(1);
-	}
-	field(answer, "session_id", t->id, sizeof(t->id));
-	field(answer, "token", t->token, sizeof(t->token));
-	(void)snprintf(t->path, sizeof(t->path), "/sessions/%s/run", t->id);
-}
-
-static void session_close(struct conn *c, const struct target *t)
-{
-	char path[128];
-
-	(void)snprintf(path, sizeof(path), "/sessions/%s?purge=true", t->id);
-	(void)conn_call(c, "DELETE", path, opts.token, "", NULL);
-}
-
-static void run_body(char out[160])
-{
-	uint8_t random[16];
-	char id[33];
-
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		die("random bytes");
-	hex_encode(random, sizeof(random), id);
-	(void)snprintf(out, 160,
-		       "{\"argv\":[\"true\"],\"env\":{},\"timeout_seconds\":30,\"run_id\":\"%s\"}",
-		       id);
-}
-
-static void run_once(struct conn *c, const struct target *t)
-{
-	char body[160];
-	const char *answer;
-
-	run_body(body);
-	if (conn_call(c, "POST", t->path, t->token, body, &answer) != 200 ||
-	    !strstr(answer, "\"exit_code\":0")) {
-		(void)fprintf(stderr, "garret-bench: run: %.300s\n", answer);
-		exit(1);
-	}
-}
-
 /* ---- floors ---- */
 
 static void bare_once(void)
@@ -369,7 +207,7 @@ static double http_rate(struct conn *conns, const struct target *targets, unsign
 		conns[i].n = 0;
 		run_body(body);
 		conn_send(&conns[i], "POST", targets[(unsigned)i % n_targets].path,
-			  targets[(unsigned)i % n_targets].token, body);
+			  targets[(unsigned)i % n_targets].token, body, strlen(body));
 	}
 	while (flying) {
 		if (poll(pf, CONNECTIONS, 30000) <= 0)
@@ -399,7 +237,7 @@ static double http_rate(struct conn *conns, const struct target *targets, unsign
 			done++;
 			run_body(body);
 			conn_send(&conns[i], "POST", targets[(unsigned)i % n_targets].path,
-				  targets[(unsigned)i % n_targets].token, body);
+				  targets[(unsigned)i % n_targets].token, body, strlen(body));
 		}
 	}
 	return (double)done * 1e3 / (double)opts.rate_ms;
@@ -414,7 +252,7 @@ static int compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static double median(double *v, uint64_t n)
+double median(double *v, uint64_t n)
 {
 	qsort(v, n, sizeof(*v), compare);
 	return n ? v[n / 2] : 0;
@@ -460,14 +298,15 @@ static void window(uint64_t number, struct conn *conns, struct target *targets, 
 		(void)usleep(
 			80000); /* one open, not a burst: what is prepared ahead is there again */
 	}
+	files_window(&conns[0], &targets[0]);
 	floor = bare_rate();
 	rate = http_rate(conns, targets, n_targets);
 	(void)printf(
 		"{\"window\":%llu,\"load\":%.2f,\"run_us\":%.0f,\"bare_us\":%.0f,\"null_us\":%.0f,"
-		"\"open_us\":%.0f,\"engine_open_us\":%.0f,\"rate\":%.0f,\"bare_rate\":%.0f}\n",
+		"\"open_us\":%.0f,\"engine_open_us\":%.0f,\"rate\":%.0f,\"bare_rate\":%.0f%s}\n",
 		(unsigned long long)number, load(), median(run, opts.runs), median(bare, opts.runs),
 		median(null, opts.runs), median(open, opts.opens), median(alone, opts.opens), rate,
-		floor);
+		floor, files_figures());
 	(void)fflush(stdout);
 	free(run);
 	free(bare);

@@ -148,6 +148,7 @@ static int write_body(struct worker *w, int fd)
 	const void *data;
 	size_t n;
 
+	w->large_pieces = true;
 	while ((n = worker_body(w, &data))) {
 		if (write_full(fd, data, n) < 0)
 			return -1;

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -67,7 +68,7 @@ void worker_undo_append(struct worker *w)
 	if (w->undo_fd < 0)
 		return;
 	/* A write that failed may have left less than it was given, never more. */
-	if (fstat(w->undo_fd, &st) < 0 || st.st_size > w->undo_to + FILE_DATA_MAX ||
+	if (fstat(w->undo_fd, &st) < 0 || st.st_size > w->undo_to + FILE_RING ||
 	    ftruncate(w->undo_fd, w->undo_from) < 0)
 		w->end.truncated = true; /* part of it stays: the answer says so */
 	w->undo_fd = -EBADF;
@@ -158,24 +159,88 @@ static uint16_t next_frame(struct worker *w, struct get *g, struct msg_fds *fds)
 	return h.type;
 }
 
+/* What the last call gave out is used: the ring has room for more. */
+static void take_given(struct worker *w)
+{
+	struct put p;
+
+	w->ring_tail += w->ring_given;
+	w->ring_given = 0;
+	if (w->ring_tail - w->ring_told < FILE_RING_STEP && w->ring_tail < w->ring_head)
+		return;
+	if (w->ring_told == w->ring_tail)
+		return;
+	w->ring_told = w->ring_tail;
+	init_begin(&p, tx, FILE_TAKEN, 0);
+	put_u64(&p, w->ring_tail);
+	send_frame(w, &p);
+}
+
+static size_t give_ring(struct worker *w, const void **ret)
+{
+	const size_t at = w->ring_tail % FILE_RING;
+	size_t n = MIN((size_t)(w->ring_head - w->ring_tail), FILE_RING - at);
+
+	if (!w->large_pieces)
+		n = MIN(n, (size_t)FILE_DATA_MAX);
+	*ret = w->ring + at;
+	w->ring_given = n;
+	return n;
+}
+
+/* Another ring than the last body's: from here on it counts from 0. */
+static void map_ring(struct worker *w, struct msg_fds *fds)
+{
+	int fd = msg_fds_take(fds);
+
+	if (w->ring)
+		(void)munmap(w->ring, FILE_RING);
+	w->ring = fd < 0 ? MAP_FAILED : mmap(NULL, FILE_RING, PROT_READ, MAP_SHARED, fd, 0);
+	fd_close(fd);
+	if (w->ring == MAP_FAILED)
+		quit(w);
+	w->ring_head = w->ring_tail = w->ring_told = w->ring_given = 0;
+}
+
+static void fill_ring(struct worker *w, struct get *g)
+{
+	uint64_t head = get_u64(g);
+
+	if (!get_done(g) || !w->ring || head < w->ring_head || head - w->ring_tail > FILE_RING)
+		quit(w);
+	w->ring_head = head;
+}
+
 size_t worker_body(struct worker *w, const void **ret)
 {
-	struct msg_fds fds;
-	struct get g;
-	size_t n = 0;
-	uint16_t type;
-
 	*ret = "";
-	if (w->body_done)
-		return 0;
-	type = next_frame(w, &g, &fds);
-	msg_fds_close(&fds);
-	if (type == FILE_BODY)
-		*ret = get_rest(&g, &n);
-	else if (type != FILE_BODY_END)
-		quit(w);
-	w->body_done = !n;
-	return n;
+	take_given(w);
+	while (!w->body_done) {
+		struct msg_fds fds;
+		struct get g;
+		size_t n = 0;
+		uint16_t type;
+
+		if (w->ring_tail < w->ring_head)
+			return give_ring(w, ret);
+		type = next_frame(w, &g, &fds);
+		if (type == FILE_SHARED)
+			map_ring(w, &fds);
+		msg_fds_close(&fds);
+		if (type == FILE_SHARED)
+			continue;
+		if (type == FILE_BODY_AT) {
+			fill_ring(w, &g);
+			continue;
+		}
+		if (type == FILE_BODY)
+			*ret = get_rest(&g, &n);
+		else if (type != FILE_BODY_END)
+			quit(w);
+		w->body_done = !n;
+		return n;
+	}
+	return 0;
 }
 
 int worker_pipe(struct worker *w)
@@ -273,6 +338,8 @@ static void serve(struct worker *w)
 	w->end = (struct file_end){ 0 };
 	strbuf_reset(&w->end_path);
 	w->body_done = !table[w->rq.op].body;
+	w->large_pieces = false;
+	w->ring_head = w->ring_tail = w->ring_told = w->ring_given = 0;
 	w->due_ms = now_ms() + (w->rq.timeout_ms ? w->rq.timeout_ms : TIMEOUT_MS);
 	if (table[w->rq.op].fn)
 		rc = carry_out(w, &err);

@@ -26,6 +26,10 @@ struct worker {
 	struct file_end end;
 	struct strbuf end_path; /* end.path */
 	bool body_done;
+	bool large_pieces; /* worker_body() may give more than FILE_DATA_MAX at once */
+	uint8_t *ring;     /* of the body, or NULL */
+	uint64_t ring_head, ring_tail, ring_told;
+	size_t ring_given;
 	uint8_t *request; /* the frame */
 	struct put batch; /* ENTRIES or MATCHES under way */
 	uint16_t batch_type;

@@ -17,6 +17,10 @@
  * "".  Paths are bytes without NUL, absolute in the session; names are whatever
  * the file system holds.
  *
+ * A long body goes through memory: SHARED brings a ring, BODY_AT says up to where
+ * it is filled, TAKEN how much of it was used.  Both count the bytes of the body
+ * that went this way.  garretd never reads what is in it.
+ *
  * An END may come before the body was read; the rest of the body is thrown away
  * by the worker until BODY_END.  Who gives up a request closes the socket.
  */
@@ -30,19 +34,24 @@
 #define FILE_PATTERN_MAX 4096
 #define FILE_DATA_MAX (60 * 1024) /* in one BODY or DATA frame */
 #define FILE_INLINE_MAX (48 * 1024)
-#define FILE_LINE_MAX 2048 /* of the text of a match */
+#define FILE_RING (1 << 20)
+#define FILE_RING_STEP (FILE_RING / 4) /* told and taken in pieces of about that */
+#define FILE_LINE_MAX 2048             /* of the text of a match */
 
 enum file_frame {
 	FILE_REQUEST = 1,  /* struct file_request */
 	FILE_BODY = 2,     /* bytes */
 	FILE_BODY_END = 3, /* nothing */
 	FILE_PIPE = 4,     /* nothing, + the writing end of a pipe */
+	FILE_SHARED = 5,   /* nothing, + a memfd of FILE_RING bytes */
+	FILE_BODY_AT = 6,  /* u64 */
 
 	FILE_INFO = 64,    /* struct file_info: what the request named */
 	FILE_ENTRIES = 65, /* one or more struct file_info */
 	FILE_MATCHES = 66, /* one or more struct file_match */
 	FILE_DATA = 67,    /* bytes */
 	FILE_END = 68,     /* struct file_end */
+	FILE_TAKEN = 69,   /* u64 */
 };
 
 enum file_op {

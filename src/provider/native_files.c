@@ -20,26 +20,8 @@
 
 #define IDLE_MS 5000
 #define GRACE_MS 5000          /* for a worker to notice itself that its time is over */
-#define BODY_QUEUE (1u << 20)  /* bytes of a body on the way to a worker */
 #define SOCKET_BYTES (1 << 20) /* of frames in the socket */
 #define WAITING_MAX 256        /* operations of one session that wait for a worker */
-
-struct box_file {
-	struct list link; /* box.files while it waits */
-	struct box *box;
-	struct file_worker *worker; /* NULL: it waits for one */
-	struct file_request rq;     /* its strings are not kept */
-	uint8_t *frame;             /* the request, until it can't be repeated any more */
-	uint32_t frame_bytes;
-	const struct file_events *events;
-	void *ctx;
-	bool body_open;  /* BODY_END wasn't sent */
-	bool body_ended; /* but it is due, as soon as there is a worker */
-	bool told;       /* something came: it can't be asked again elsewhere */
-	bool again;      /* it was, once */
-	bool want_room;
-	bool *gone; /* set when it ends inside its own callback */
-};
 
 static void serve_next(struct box *b);
 
@@ -70,6 +52,7 @@ static void file_free(struct box_file *f)
 {
 	if (f->gone)
 		*f->gone = true;
+	body_release(f);
 	list_remove(&f->link);
 	if (f->worker)
 		f->worker->job = NULL;
@@ -246,6 +229,8 @@ static bool handle(struct file_worker *w, uint16_t type, struct get *g)
 		if (f->events->data)
 			f->events->data(f->ctx, data, n);
 		return true;
+	case FILE_TAKEN:
+		return body_taken(f, g);
 	case FILE_END:
 		return on_file_end(w, f, g);
 	default:
@@ -285,11 +270,8 @@ static void on_room(struct chan *chan)
 	struct file_worker *w = chan->ctx;
 	struct box_file *f = w->job;
 
-	if (!f || !f->want_room)
-		return;
-	f->want_room = false;
-	if (f->events->room)
-		f->events->room(f->ctx);
+	if (f)
+		body_room(f);
 }
 
 /* ---- giving work to workers ---- */
@@ -341,8 +323,7 @@ static void send_request(struct file_worker *w, struct box_file *f)
 	if (f->body_ended)
 		native_file_body_end(f);
 	/* The producer may have been told to wait for this. */
-	if (f->want_room)
-		on_room(&w->chan);
+	body_room(f);
 }
 
 static struct file_worker *free_worker(struct box *b, bool open)
@@ -422,41 +403,6 @@ struct box_file *native_file(struct box *b, const struct file_request *rq,
 	/* Events come from the loop, as everywhere. */
 	loop_later_add(b->p->loop, &b->files_later, on_begin, b);
 	return f;
-}
-
-size_t native_file_body(struct box_file *f, const void *data, size_t n)
-{
-	uint8_t frame[INIT_FRAME_MAX];
-	size_t done = 0;
-
-	if (!f->body_open)
-		return n;
-	while (f->worker && done < n && f->worker->chan.queued_bytes < BODY_QUEUE) {
-		size_t now = MIN(n - done, (size_t)FILE_DATA_MAX);
-		struct put p;
-
-		init_begin(&p, frame, FILE_BODY, 0);
-		put_bytes(&p, (const uint8_t *)data + done, now);
-		chan_send(&f->worker->chan, frame, init_end(&p), NULL, 0);
-		done += now;
-	}
-	f->want_room = done < n;
-	return done;
-}
-
-void native_file_body_end(struct box_file *f)
-{
-	uint8_t frame[INIT_FRAME_MAX];
-	struct put p;
-
-	if (!f->body_open)
-		return;
-	f->body_ended = true;
-	if (!f->worker)
-		return;
-	f->body_open = false;
-	init_begin(&p, frame, FILE_BODY_END, 0);
-	chan_send(&f->worker->chan, frame, init_end(&p), NULL, 0);
 }
 
 int native_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err)

@@ -63,6 +63,27 @@ struct box {
 	struct garret_error open_error;
 };
 
+struct box_file {
+	struct list link; /* box.files while it waits */
+	struct box *box;
+	struct file_worker *worker; /* NULL: it waits for one */
+	struct file_request rq;     /* its strings are not kept */
+	uint8_t *frame;             /* the request, until it can't be repeated any more */
+	uint32_t frame_bytes;
+	const struct file_events *events;
+	void *ctx;
+	bool told;  /* something came: it can't be asked again elsewhere */
+	bool again; /* it was, once */
+	bool *gone; /* set when it ends inside its own callback */
+
+	/* native_body.c */
+	bool body_open;  /* BODY_END wasn't sent */
+	bool body_ended; /* but it is due, as soon as there is a worker */
+	bool want_room, no_ring;
+	uint8_t *ring; /* shared with the worker, which may write anything to it; or NULL */
+	uint64_t framed, head, said, taken;
+};
+
 struct box_run {
 	struct list link;
 	struct box *box;
@@ -78,6 +99,12 @@ struct box_run {
 void socket_path(const struct provider *p, const char *name, char out[80]);
 int socket_take(struct provider *p, struct control_socket *ret, struct garret_error *err);
 void sockets_refill(struct loop_timer *t);
+
+/* native_body.c: what a client sends on its way to a worker */
+#define BODY_QUEUE (1u << 20)                       /* bytes of frames that wait for the socket */
+bool body_taken(struct box_file *f, struct get *g); /* false: it lies */
+void body_room(struct box_file *f);
+void body_release(struct box_file *f);
 
 /* native_files.c */
 void files_init(struct box *b);
