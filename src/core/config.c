@@ -69,6 +69,7 @@ static const struct setting settings[] = {
 	S("GARRET_STATE_DIR",                  STR,      state_dir,                   "/var/lib/garret", 0),
 	S("GARRET_SOCKET",                     STR_OPT,  socket,                      NULL, 0),
 	S("GARRET_ENGINE",                     STR_OPT,  engine,                      NULL, 0),
+	S("GARRET_DISK_LIMIT",                 SIZE_OPT, disk_limit,                  NULL, 0),
 	S("GARRET_MAX_CONNECTIONS",            INT,      max_connections,             "4096", 1),
 	S("GARRET_MAX_CONNECTIONS_PER_ADDRESS", INT_OPT, max_connections_per_address, NULL, 1),
 	S("GARRET_LOG_LEVEL",                  STR,      log_level,                   "info", 0),

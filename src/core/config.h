@@ -43,8 +43,8 @@ struct config {
 	int64_t idle_timeout, cleanup_interval, execute_timeout; /* seconds */
 	int64_t max_read_bytes, max_workers, max_running_commands;
 
-	char *mem_limit, *memswap_limit, *tmpfs_size; /* as written; NULL: none */
-	double cpus;                                  /* < 0: null */
+	char *mem_limit, *memswap_limit, *tmpfs_size, *disk_limit; /* as written; NULL: none */
+	double cpus;                                               /* < 0: null */
 	int64_t cpu_shares, pids_limit;
 	char *network_mode, *oci_runtime, *work_dir, *policy_overrides;
 	bool persist_containers, prewarm, native_files, ui_enabled;

@@ -26,7 +26,7 @@ struct box_spec {
 	const char *runtime; /* what the alias stands for */
 	const char *work_dir;
 	const char *network; /* "none", "host"; NULL: the provider's default */
-	uint64_t memory_bytes, memory_swap_bytes, tmpfs_bytes;
+	uint64_t memory_bytes, memory_swap_bytes, tmpfs_bytes, disk_bytes;
 	uint32_t cpu_millis, cpu_shares, pids;
 	bool attach; /* only over files that are there; NOT_FOUND otherwise */
 	bool files;  /* nothing but the files, to be read; no limits may be given; as attach */

@@ -185,6 +185,7 @@ static void start(struct service *svc, struct session *s, bool attach)
 				 .memory_bytes = size_or_zero(config_mem_limit(c, r)),
 				 .memory_swap_bytes = size_or_zero(config_memswap_limit(c, r)),
 				 .tmpfs_bytes = size_or_zero(c->tmpfs_size),
+				 .disk_bytes = size_or_zero(c->disk_limit),
 				 .cpu_millis = cpus > 0 ? (uint32_t)(cpus * 1000) : 0,
 				 .cpu_shares = shares > 0 ? (uint32_t)shares : 0,
 				 .pids = pids > 0 ? (uint32_t)pids : 0,

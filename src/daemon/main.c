@@ -166,6 +166,12 @@ static void on_engine_ready(void *ctx, const struct engine_hello *hello)
 			return;
 		}
 	}
+	if (d->config.disk_limit && !(hello->limits & ENGINE_LIMIT_DISK)) {
+		log_error("start", "GARRET_DISK_LIMIT: the engine can't limit the disk here "
+				   "(garret doctor says what is missing)");
+		loop_quit(d->loop, 1);
+		return;
+	}
 	if (!hello->seccomp)
 		log_warn("engine", "seccomp is OFF: this is a test build");
 	d->engine_ready = true;

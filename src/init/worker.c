@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include "base/auto.h"
@@ -21,6 +22,7 @@
 #include "io/msg.h"
 
 #define TIMEOUT_MS 60000
+#define PEER_MS 100
 #define BATCH_BYTES (32 * 1024) /* a frame of entries is sent when it has so much */
 
 static const struct {
@@ -256,9 +258,24 @@ int worker_pipe(struct worker *w)
 	return fd;
 }
 
+/* A search that finds nothing says nothing: whether somebody still waits has to be asked. */
+static void check_peer(struct worker *w, uint64_t now)
+{
+	char byte;
+
+	if (now - w->peer_ms < PEER_MS)
+		return;
+	w->peer_ms = now;
+	if (recv(w->sock, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		quit(w);
+}
+
 int worker_check_time(struct worker *w, struct garret_error *err)
 {
-	if (now_ms() < w->due_ms)
+	const uint64_t now = now_ms();
+
+	check_peer(w, now);
+	if (now < w->due_ms)
 		return 0;
 	return garret_fail(err, GARRET_TIMEOUT, "the file operation took longer than it may");
 }

@@ -21,7 +21,7 @@ struct worker {
 	int sock;
 	const struct init_params *p;
 	int root_fd; /* FILE_RELATIVE: the work directory, or -EBADF */
-	uint64_t due_ms;
+	uint64_t due_ms, peer_ms;
 	struct file_request rq; /* strings in `request` */
 	struct file_end end;
 	struct strbuf end_path; /* end.path */

@@ -62,6 +62,8 @@ enum engine_open_flags {
 	ENGINE_OPEN_FILES = 8,
 };
 
+enum { ENGINE_LIMIT_DISK = 32 }; /* in engine_hello.limits */
+
 enum engine_cgroup { ENGINE_CGROUP_NONE, ENGINE_CGROUP_V1, ENGINE_CGROUP_V2, ENGINE_CGROUP_HYBRID };
 
 enum engine_death { ENGINE_DEATH_EXIT, ENGINE_DEATH_OOM, ENGINE_DEATH_CLOSED };

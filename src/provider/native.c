@@ -136,6 +136,7 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 				 .cpu_shares = spec->cpu_shares,
 				 .pids = spec->pids,
 				 .tmpfs_bytes = spec->tmpfs_bytes,
+				 .disk_bytes = spec->disk_bytes,
 				 .flags = (spec->attach ? ENGINE_OPEN_ATTACH : 0) |
 					  (spec->files ? ENGINE_OPEN_FILES : 0) };
 	struct control_socket control = { .fd = -EBADF };

@@ -274,6 +274,42 @@ def a_full_disk_leaves_the_old_file(d):
 
 
 @test
+def a_disk_limit_reaches_the_writer_only(d):
+    with Daemon(build=d.build, GARRET_DISK_LIMIT="32m") as small:
+        a, f = fresh(small)
+        b, g = fresh(small)
+        old = os.urandom(1 << 20)
+        assert f.old_write("/workspace/f", old)[0] == 204
+        status, answer = f.old_write("/workspace/f", bytes(64 << 20), **{"X-Garret-Errors": "1"})
+        assert status == 507 and json.loads(answer)["detail"]["errno"] in (28, 122), (status, answer)
+        assert a.sh("head -c 60000000 /dev/zero > big")["exit_code"] != 0
+        assert f.old("read", "/workspace/f") == (200, old)
+        assert g.old_write("/workspace/f", old * 8)[0] == 204, "another session's space is its own"
+        assert small.call("GET", "/healthz")[0] == 200 and small.open().sh("echo x > y")["exit_code"] == 0
+        a.sh("rm big")
+        assert f.old_write("/workspace/g", old * 8)[0] == 204
+
+
+@test
+def a_grep_that_nobody_waits_for_ends(d):
+    s, f = fresh(d)
+    s.sh("head -c 400000000 /dev/zero | tr '\\0' a | fold -w 100 > hay; for i in 1 2 3 4 5 6 7 8; do ln hay hay$i; done")
+    u = urlsplit(d.url)
+    body = json.dumps({"pattern": "(a|b|c)+z"}).encode()
+    for _ in range(4):
+        c = socket.create_connection((u.hostname, u.port))
+        c.sendall(f"POST /v1/sessions/{s.id}/files/grep HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {s.token}\r\n"
+                  f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        time.sleep(0.1)
+        c.close()
+    t = time.time()
+    assert f.old("stat", "/workspace")[0] == 200, "there is a worker again"
+    while s.sh("ps -eo comm,stat | grep -c 'garret-files *R'")["stdout"].strip() != "0":
+        assert time.time() - t < 10 * SLOW, "they still search for nobody"
+        time.sleep(0.2)
+
+
+@test
 def of_two_writers_one_wins_whole(d):
     s, f = fresh(d)
     contents = [bytes([65 + i]) * (300000 + i) for i in range(2)]
