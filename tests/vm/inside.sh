@@ -2,7 +2,9 @@
 # Runs as root in a virtual machine with pure cgroup v2 (tests/vm/run).  Prints `ok`, `FAIL` lines and counts.
 # The machine's root is an overlay; sessions get an ext4 file of their own to live on.
 B=$1 pass=0 fail=0
-[ ! -x /run/vmrun/modprobe ] || /run/vmrun/modprobe loop
+for m in loop quota_v2; do
+	[ ! -x /run/vmrun/modprobe ] || /run/vmrun/modprobe $m
+done
 S=/tmp/state
 truncate -s 300M /tmp/state.img && mkfs.ext4 -q /tmp/state.img && mkdir -p $S && mount -o loop /tmp/state.img $S || {
 	echo "FAIL a file system for the state directory"
@@ -65,6 +67,12 @@ for r in $rows; do
 	grep -Eq "^ *$r +HELD" /tmp/rows
 	check "attack $r: $(sed -n "s/^ *$r  *//p" /tmp/rows | head -n 1)" $?
 done
+
+# Limits of disk by project quotas, which not every kernel has.
+GARRET_ENGINE=/tmp/garret-engine python3 -B tests/engine/test_engine.py -v DiskQuota DiskQuotaByDefault >/tmp/quota 2>&1
+[ $? = 0 ] && grep -q '^OK$' /tmp/quota
+check "limits of disk by project quotas: $(sed -n 's/^Ran \([0-9]* tests\).*/\1/p' /tmp/quota)" $?
+grep -q '^OK$' /tmp/quota || tail -n 30 /tmp/quota
 
 [ -z "$(ls $S/run 2>/dev/null)" ] && ! pgrep garret-engine >/dev/null && ! find /sys/fs/cgroup -type d -path '*garret*' -mindepth 3 | grep -q .
 check "nothing is left" $?
