@@ -504,6 +504,81 @@ def an_init_that_says_nothing_loses_its_session(d):
     assert d.open().sh("true")["exit_code"] == 0
 
 
+def init_of(d, sid) -> int:
+    return int(re.findall(rf"session_opened session={re.escape(sid)} pid=(\d+)", d.log())[-1])
+
+
+@test
+def what_a_client_sends_to_a_silent_session_is_bounded(d):
+    s = d.open("quiet")
+    body = json.dumps({"argv": ["sleep", "60"]}).encode()
+    c = connect(d)
+    c.sendall(f"POST /v1/sessions/quiet/stream HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {s.token}\r\nConnection: Upgrade\r\n"
+              f"Upgrade: garret-stream/1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    assert b" 101 " in c.recv(1000)
+    init = init_of(d, "quiet")
+    os.kill(init, signal.SIGSTOP)
+    rss = lambda: int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{d.pid}/status").read())[1])  # noqa: E731
+    before, sent, end = rss(), 0, time.time() + 10
+    c.settimeout(1)
+    # Signals and sizes aren't acknowledged: only reading no more can bound them.
+    frames = (b"\x02\0\0\0\x01\x1c" + b"\x01\0\0\0\x04\0\x18\0\x50") * 4000
+    try:
+        while time.time() < end:
+            sent += c.send(frames)
+    except TimeoutError:
+        pass
+    grown = rss() - before
+    print(f"     {sent >> 10} KiB were taken, memory grew by {grown} KiB")
+    assert time.time() < end, f"{sent >> 20} MiB went in, and there was no end"
+    assert grown < 8192 * (4 if SLOW > 1 else 1), f"{grown} KiB"
+    os.kill(init, signal.SIGCONT)
+    c.close()
+    assert s.sh("echo there")["stdout"] == "there\n"
+    s.close()
+
+
+COUNTED = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+n = 0
+while libc.inotify_init1(0) >= 0:
+    n += 1
+queues = 0
+while libc.mq_open(b"/q%d" % queues, os.O_CREAT | os.O_RDWR, 0o600, None) >= 0:
+    queues += 1
+print(n, queues)
+import time
+time.sleep(3)
+"""
+
+
+@test
+def what_the_kernel_counts_by_user_is_counted_apart(d):
+    """A session at its limit of watches or queues takes nothing from the host or from another one."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    s, other, got = d.open(), d.open(), {}
+    t = threading.Thread(target=lambda: got.update(r=s.run(["python3", "-c", COUNTED])))
+    t.start()
+    time.sleep(1.5 * SLOW)
+    fd = libc.inotify_init1(0)
+    assert fd >= 0, "the host has no watches left"
+    os.close(fd)
+    r = other.run(["python3", "-c", COUNTED.replace("time.sleep(3)", "")])
+    t.join()
+    mine, theirs = [int(x) for x in got["r"]["stdout"].split()], [int(x) for x in r["stdout"].split()]
+    assert 0 < mine[0] <= 1024 and theirs[0] >= mine[0], (mine, theirs)
+    assert theirs[1] >= mine[1], (mine, theirs)
+    # A trigger on the host's pressure is a timer in the kernel that lasts.
+    for name in ("memory", "cpu", "io"):
+        r = s.sh(f"[ ! -e /proc/pressure/{name} ] || echo 'some 150000 1000000' > /proc/pressure/{name} && echo made")
+        assert "made" not in r["stdout"] or not os.path.exists(f"/proc/pressure/{name}"), r
+    s.close()
+    other.close()
+
+
 @test
 def a_database_that_cannot_be_used_is_refused_not_overwritten(_):
     for content, word in ((b"not a database at all" * 100, "not a database"), (None, "newer")):
