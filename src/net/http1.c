@@ -1,7 +1,11 @@
 #include "net/http1.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +20,8 @@
 #include "base/text.h"
 
 #define HEAD_MAX (64 * 1024)
+#define PIECE (64 * 1024)
+#define CHUNK_LINE 256 /* a size and what an extension may say */
 
 int http1_parse_url(const char *url, struct http1_target *ret, struct garret_error *err)
 {
@@ -92,35 +98,185 @@ static int connect_tcp(const struct http1_target *t, struct garret_error *err)
 	return fd;
 }
 
-/* Remove the chunk framing of a whole body in place. */
-static int unchunk(struct strbuf *b, struct garret_error *err)
+/* ---- the connection ---- */
+
+void http1_init(struct http1 *h, const struct http1_target *t)
 {
-	size_t in = 0, out = 0;
+	*h = (struct http1){ .target = t, .fd = -EBADF };
+	strbuf_init(&h->in);
+	strbuf_init(&h->head);
+}
 
-	for (;;) {
-		unsigned long n;
-		char *end;
+void http1_close(struct http1 *h)
+{
+	h->fd = fd_close(h->fd);
+	strbuf_reset(&h->in);
+	h->used = 0;
+}
 
-		n = strtoul(b->buf + in, &end, 16);
-		end = strstr(end, "\r\n");
-		if (!end || n > b->len)
-			break;
-		in = (size_t)(end - b->buf) + 2;
-		if (!n) {
-			b->len = out;
-			b->buf[out] = '\0';
-			return 0;
-		}
-		if (in + n + 2 > b->len)
-			break;
-		memmove(b->buf + out, b->buf + in, n);
-		out += n;
-		in += n + 2;
-	}
+void http1_release(struct http1 *h)
+{
+	http1_close(h);
+	strbuf_release(&h->in);
+	strbuf_release(&h->head);
+}
+
+static int fail_cut_off(struct http1 *h, struct garret_error *err)
+{
+	http1_close(h);
 	return garret_fail(err, GARRET_PROTOCOL, "the daemon's answer was cut off");
 }
 
-static const char *header(const struct strbuf *head, const char *name)
+static int fail_gone(struct http1 *h, int sys, struct garret_error *err)
+{
+	http1_close(h);
+	return garret_fail(err, GARRET_UNAVAILABLE, "the daemon went away%s%s", sys ? ": " : "",
+			   sys ? strerror(sys) : "");
+}
+
+static int fail_not_http(struct http1 *h, struct garret_error *err)
+{
+	http1_close(h);
+	return garret_fail(err, GARRET_PROTOCOL, "what answers there doesn't speak HTTP");
+}
+
+/* Between two requests nothing may come: a connection on which something did was closed. */
+static bool is_usable(const struct http1 *h)
+{
+	struct pollfd pf = { .fd = h->fd, .events = POLLIN };
+
+	return h->fd >= 0 && h->over && h->used == h->in.len && poll(&pf, 1, 0) == 0;
+}
+
+static int connect_to(struct http1 *h, struct garret_error *err)
+{
+	static const int on = 1, idle = 30, interval = 10, count = 3;
+
+	http1_close(h);
+	if (h->target->socket[0]) {
+		h->fd = connect_unix(h->target->socket, err);
+		return h->fd < 0 ? h->fd : 0;
+	}
+	h->fd = connect_tcp(h->target, err);
+	if (h->fd < 0)
+		return h->fd;
+	/* A host that vanished says nothing: without these we would wait for ever. */
+	(void)setsockopt(h->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	(void)setsockopt(h->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	(void)setsockopt(h->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	(void)setsockopt(h->fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	(void)setsockopt(h->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	return 0;
+}
+
+/* ---- sending ---- */
+
+/*
+ * 1 when the daemon answers (or closes) instead of reading: it may do so before it
+ * took the whole body, and http1_answer() finds out which.
+ */
+static int send_all(struct http1 *h, const void *data, size_t n, struct garret_error *err)
+{
+	const char *at = data;
+
+	while (n) {
+		struct pollfd pf = { .fd = h->fd, .events = POLLIN | POLLOUT };
+		ssize_t k;
+
+		if (poll(&pf, 1, -1) < 0 && errno != EINTR)
+			return garret_fail_errno(err, "wait for the daemon");
+		if (pf.revents & (POLLIN | POLLHUP | POLLERR))
+			return 1;
+		k = send(h->fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (k < 0 && (errno == EPIPE || errno == ECONNRESET))
+			return 1;
+		if (k < 0 && errno != EAGAIN && errno != EINTR)
+			return garret_fail_errno(err, "send the request");
+		at += k > 0 ? k : 0;
+		n -= k > 0 ? (size_t)k : 0;
+	}
+	return 0;
+}
+
+static void write_head(struct strbuf *out, const struct http1 *h, const struct http1_head *q)
+{
+	strbuf_addf(out, "%s %s HTTP/1.1\r\nHost: %s\r\n", q->method, q->path, h->target->host);
+	if (q->protocol)
+		strbuf_addf(out, "Connection: Upgrade\r\nUpgrade: %s\r\n", q->protocol);
+	if (q->token)
+		strbuf_addf(out, "X-Sandbox-Token: %s\r\n", q->token);
+	if (q->length != HTTP1_NO_BODY)
+		strbuf_addf(out, "Content-Type: %s\r\n", q->type ? q->type : "application/json");
+	if (q->length >= 0)
+		strbuf_addf(out, "Content-Length: %lld\r\n", (long long)q->length);
+	else if (q->length == HTTP1_CHUNKED)
+		strbuf_addstr(out, "Transfer-Encoding: chunked\r\n");
+	strbuf_addstr(out, q->more ? q->more : "");
+	strbuf_addstr(out, "\r\n");
+}
+
+int http1_begin(struct http1 *h, const struct http1_head *q, struct garret_error *err)
+{
+	autobuf struct strbuf out = STRBUF_INIT;
+	int rc = is_usable(h) ? 0 : connect_to(h, err);
+
+	if (rc < 0)
+		return rc;
+	strbuf_reset(&h->in);
+	strbuf_reset(&h->head);
+	h->used = 0;
+	h->unsent = q->length == HTTP1_NO_BODY ? 0 : q->length;
+	h->no_answer_body = !strcmp(q->method, "HEAD");
+	h->over = h->chunked = h->in_chunk = false;
+	write_head(&out, h, q);
+	rc = send_all(h, out.buf, out.len, err);
+	if (rc < 0)
+		http1_close(h);
+	return rc < 0 ? rc : 0;
+}
+
+int http1_send(struct http1 *h, const void *data, size_t n, struct garret_error *err)
+{
+	autobuf struct strbuf chunk = STRBUF_INIT;
+	int rc;
+
+	if (!n)
+		return 0; /* as a chunk it would be the last one */
+	if (h->unsent == HTTP1_CHUNKED) {
+		strbuf_addf(&chunk, "%zx\r\n", n);
+		strbuf_add(&chunk, data, n);
+		strbuf_addstr(&chunk, "\r\n");
+		rc = send_all(h, chunk.buf, chunk.len, err);
+	} else {
+		rc = send_all(h, data, n, err);
+		h->unsent -= (int64_t)n;
+	}
+	if (rc < 0)
+		http1_close(h);
+	return rc;
+}
+
+/* ---- receiving ---- */
+
+/* More into h->in; 0 at the end of the connection. */
+static int fill(struct http1 *h, struct garret_error *err)
+{
+	ssize_t n;
+
+	strbuf_remove_front(&h->in, h->used);
+	h->used = 0;
+	strbuf_reserve(&h->in, PIECE);
+	do
+		n = read(h->fd, h->in.buf + h->in.len, PIECE);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return fail_gone(h, errno, err);
+	h->in.len += (size_t)n;
+	h->in.buf[h->in.len] = '\0';
+	return n > 0;
+}
+
+static const char *find_header(const struct strbuf *head, const char *name)
 {
 	const char *line = strstr(head->buf, "\r\n");
 	size_t n = strlen(name);
@@ -131,133 +287,266 @@ static const char *header(const struct strbuf *head, const char *name)
 	return NULL;
 }
 
-static int split_answer(struct strbuf *all, int *status, struct garret_error *err)
+bool http1_header(const struct http1 *h, const char *name, char *buf, size_t cap)
 {
-	autobuf struct strbuf head = STRBUF_INIT;
-	const char *end = strstr(all->buf, "\r\n\r\n"), *v;
-	uint64_t want;
-	char number[24];
+	const char *v = find_header(&h->head, name);
+	size_t n = v ? strcspn(v, "\r\n") : 0;
 
-	*status = !strncmp(all->buf, "HTTP/1.", 7) && all->len > 9
-			  ? (int)strtol(all->buf + 8, NULL, 10)
-			  : 0;
-	if (!end || *status < 100 || *status > 599)
-		return garret_fail(err, GARRET_PROTOCOL, "what answers there doesn't speak HTTP");
-	strbuf_add(&head, all->buf, (size_t)(end - all->buf) + 2);
-	strbuf_remove_front(all, (size_t)(end - all->buf) + 4);
-	v = header(&head, "transfer-encoding");
-	if (v && !strncasecmp(v, "chunked", 7))
-		return unchunk(all, err);
-	v = header(&head, "content-length");
-	if (v) {
-		(void)snprintf(number, sizeof(number), "%.*s",
-			       (int)MIN(strcspn(v, " \r"), sizeof(number) - 1), v);
-		if (!parse_u64(number, &want) || want != all->len)
-			return garret_fail(err, GARRET_PROTOCOL, "the daemon's answer was cut off");
+	while (n && v[n - 1] == ' ')
+		n--;
+	if (!v || n >= cap)
+		return false;
+	memcpy(buf, v, n);
+	buf[n] = '\0';
+	return true;
+}
+
+/* One head into h->head. */
+static int read_head(struct http1 *h, int *status, struct garret_error *err)
+{
+	const char *end;
+	int rc;
+
+	while (!(end = memmem(h->in.buf + h->used, h->in.len - h->used, "\r\n\r\n", 4))) {
+		if (h->in.len - h->used > HEAD_MAX)
+			return fail_not_http(h, err);
+		rc = fill(h, err);
+		if (rc < 0)
+			return rc;
+		if (!rc)
+			return h->in.len ? fail_cut_off(h, err) : fail_gone(h, 0, err);
 	}
+	strbuf_reset(&h->head);
+	strbuf_add(&h->head, h->in.buf + h->used, (size_t)(end - h->in.buf) - h->used + 2);
+	h->used = (size_t)(end - h->in.buf) + 4;
+	*status = !strncmp(h->head.buf, "HTTP/1.", 7) && h->head.len > 9
+			  ? (int)strtol(h->head.buf + 8, NULL, 10)
+			  : 0;
+	if (*status < 100 || *status > 599 || strlen(h->head.buf) != h->head.len)
+		return fail_not_http(h, err);
 	return 0;
 }
 
-static int send_request(const struct http1_target *t, const char *method, const char *path,
-			const char *token, const char *protocol, const struct strbuf *body,
-			struct garret_error *err)
+/* How the body ends.  Not by the end of the connection: that can't be told from a loss. */
+static int frame_body(struct http1 *h, int status, struct garret_error *err)
 {
-	autobuf struct strbuf rq = STRBUF_INIT;
-	autoclose int fd = t->socket[0] ? connect_unix(t->socket, err) : connect_tcp(t, err);
+	char v[24];
 
-	if (fd < 0)
-		return fd;
-	strbuf_addf(&rq, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, t->host);
-	if (protocol)
-		strbuf_addf(&rq, "Connection: Upgrade\r\nUpgrade: %s\r\n", protocol);
-	else
-		strbuf_addstr(&rq, "Connection: close\r\n");
-	if (token)
-		strbuf_addf(&rq, "X-Sandbox-Token: %s\r\n", token);
-	if (body)
-		strbuf_addf(&rq, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
-			    body->len);
-	strbuf_addstr(&rq, "\r\n");
-	if (body)
-		strbuf_add(&rq, body->buf, body->len);
-	/* A daemon may answer and close before it took the whole body: read all the same. */
-	if (write_full(fd, rq.buf, rq.len) < 0 && errno != EPIPE && errno != ECONNRESET)
-		return garret_fail_errno(err, "send the request");
-	return take_fd(&fd);
+	h->left = 0;
+	if (h->no_answer_body || status == 101 || status == 204 || status == 304) {
+		h->over = true;
+		return 0;
+	}
+	if (http1_header(h, "transfer-encoding", v, sizeof(v)) && !strcasecmp(v, "chunked")) {
+		h->chunked = true;
+		return 0;
+	}
+	if (!http1_header(h, "content-length", v, sizeof(v)) || !parse_u64(v, &h->left)) {
+		http1_close(h);
+		return garret_fail(err, GARRET_PROTOCOL, "the daemon's answer has no length");
+	}
+	h->over = !h->left;
+	return 0;
 }
 
-/* 1 when there was more, 0 at the end. */
-static int read_some(int fd, struct strbuf *answer, size_t max, struct garret_error *err)
+/* The answer was read; a request that was given up leaves a connection of no use. */
+static void finish(struct http1 *h)
 {
-	char buf[65536];
+	char v[24];
+
+	h->over = true;
+	if (h->unsent || (http1_header(h, "connection", v, sizeof(v)) && !strcasecmp(v, "close")))
+		http1_close(h);
+}
+
+int http1_answer(struct http1 *h, int *status, struct garret_error *err)
+{
+	int rc = 0;
+
+	if (h->unsent == HTTP1_CHUNKED) {
+		rc = send_all(h, "0\r\n\r\n", 5, err);
+		if (rc == 0)
+			h->unsent = 0;
+	}
+	if (rc >= 0)
+		do
+			rc = read_head(h, status, err);
+		while (rc == 0 && *status < 200 && *status != 101);
+	if (rc == 0)
+		rc = frame_body(h, *status, err);
+	if (rc < 0)
+		http1_close(h);
+	else if (h->over && *status != 101)
+		finish(h);
+	return rc;
+}
+
+/* A line of the chunk framing. */
+static int read_line(struct http1 *h, char line[CHUNK_LINE], struct garret_error *err)
+{
+	const char *from, *end;
+	int rc;
+
+	for (;;) {
+		from = h->in.buf + h->used;
+		end = memmem(from, h->in.len - h->used, "\r\n", 2);
+		if (end || h->in.len - h->used >= CHUNK_LINE)
+			break;
+		rc = fill(h, err);
+		if (rc <= 0)
+			return rc < 0 ? rc : fail_cut_off(h, err);
+	}
+	if (!end || end - from >= CHUNK_LINE)
+		return fail_not_http(h, err);
+	memcpy(line, from, (size_t)(end - from));
+	line[end - from] = '\0';
+	h->used += (size_t)(end - from) + 2;
+	return 0;
+}
+
+/* The size of the next chunk; the last one and what may stand behind it end the answer. */
+static int next_chunk(struct http1 *h, struct garret_error *err)
+{
+	char line[CHUNK_LINE], *end;
+	int rc = 0;
+
+	if (h->in_chunk) {
+		rc = read_line(h, line, err);
+		if (rc == 0 && *line)
+			return fail_not_http(h, err);
+	}
+	if (rc == 0)
+		rc = read_line(h, line, err);
+	if (rc < 0)
+		return rc;
+	/* strtoull() takes signs, blanks and 0x as well. */
+	if (!isxdigit((unsigned char)*line) || strspn(line, "0123456789abcdefABCDEF") > 15)
+		return fail_not_http(h, err);
+	h->left = strtoull(line, &end, 16);
+	if (*end && *end != ';' && *end != ' ')
+		return fail_not_http(h, err);
+	h->in_chunk = true;
+	if (h->left)
+		return 0;
+	do
+		rc = read_line(h, line, err);
+	while (rc == 0 && *line);
+	if (rc == 0)
+		finish(h);
+	return rc;
+}
+
+ssize_t http1_read(struct http1 *h, void *buf, size_t cap, struct garret_error *err)
+{
+	size_t here, want;
+	ssize_t n;
+	int rc;
+
+	if (h->chunked && !h->over && !h->left) {
+		rc = next_chunk(h, err);
+		if (rc < 0)
+			return rc;
+	}
+	if (h->over)
+		return 0;
+	if (h->fd < 0)
+		return fail_gone(h, 0, err);
+	want = (size_t)MIN((uint64_t)cap, h->left);
+	here = h->in.len - h->used;
+	if (here) {
+		n = (ssize_t)MIN(want, here);
+		memcpy(buf, h->in.buf + h->used, (size_t)n);
+		h->used += (size_t)n;
+	} else {
+		do
+			n = read(h->fd, buf, want);
+		while (n < 0 && errno == EINTR);
+	}
+	if (n < 0)
+		return fail_gone(h, errno, err);
+	if (n == 0)
+		return fail_cut_off(h, err);
+	h->left -= (uint64_t)n;
+	if (!h->left && !h->chunked)
+		finish(h);
+	return n;
+}
+
+int http1_collect(struct http1 *h, size_t max, struct strbuf *ret, struct garret_error *err)
+{
 	ssize_t n;
 
-	do
-		n = read(fd, buf, sizeof(buf));
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return garret_fail(err, GARRET_UNAVAILABLE, "the daemon went away: %s",
-				   strerror(errno));
-	if (answer->len + (size_t)n > max + HEAD_MAX)
-		return garret_fail(err, GARRET_TOO_LARGE, "the answer has more than %zu bytes",
-				   max);
-	strbuf_add(answer, buf, (size_t)n);
-	return n > 0;
+	strbuf_reset(ret);
+	do {
+		strbuf_reserve(ret, PIECE);
+		n = http1_read(h, ret->buf + ret->len, PIECE, err);
+		if (n < 0)
+			return (int)n;
+		ret->len += (size_t)n;
+		ret->buf[ret->len] = '\0';
+		if (ret->len > max) {
+			http1_close(h);
+			return garret_fail(err, GARRET_TOO_LARGE,
+					   "the answer has more than %zu bytes", max);
+		}
+	} while (n > 0);
+	return 0;
+}
+
+/* ---- one request, one connection ---- */
+
+static int send_whole(struct http1 *h, const struct http1_head *q, const struct strbuf *body,
+		      int *status, struct garret_error *err)
+{
+	int rc = http1_begin(h, q, err);
+
+	if (rc == 0 && body)
+		rc = http1_send(h, body->buf, body->len, err);
+	return rc < 0 ? rc : http1_answer(h, status, err);
 }
 
 int http1_request(const struct http1_target *t, const char *method, const char *path,
 		  const char *token, const struct strbuf *body, size_t max, int *status,
 		  struct strbuf *answer, struct garret_error *err)
 {
-	autoclose int fd = send_request(t, method, path, token, NULL, body, err);
+	const struct http1_head q = { .method = method,
+				      .path = path,
+				      .token = token,
+				      .more = "Connection: close\r\n",
+				      .length = body ? (int64_t)body->len : HTTP1_NO_BODY };
+	struct http1 h;
 	int rc;
 
-	if (fd < 0)
-		return fd;
-	strbuf_reset(answer);
-	do
-		rc = read_some(fd, answer, max, err);
-	while (rc > 0);
-	return rc < 0 ? rc : split_answer(answer, status, err);
-}
-
-/* A connection that stays open: its answer ends where its length says. */
-static bool is_whole(const struct strbuf *all)
-{
-	const char *end = strstr(all->buf, "\r\n\r\n"), *v;
-	autobuf struct strbuf head = STRBUF_INIT;
-
-	if (!end)
-		return false;
-	strbuf_add(&head, all->buf, (size_t)(end - all->buf) + 2);
-	v = header(&head, "content-length");
-	return v && all->len - (head.len + 2) >= strtoul(v, NULL, 10);
+	http1_init(&h, t);
+	rc = send_whole(&h, &q, body, status, err);
+	if (rc == 0)
+		rc = http1_collect(&h, max, answer, err);
+	http1_release(&h);
+	return rc;
 }
 
 int http1_upgrade(const struct http1_target *t, const char *path, const char *token,
 		  const char *protocol, const struct strbuf *body, int *ret_fd, int *status,
 		  struct strbuf *answer, struct garret_error *err)
 {
-	static const char switching[] = "HTTP/1.1 101 ";
-	autoclose int fd = send_request(t, "POST", path, token, protocol, body, err);
-	const char *end = NULL;
-	int rc = 1;
+	const struct http1_head q = { .method = "POST",
+				      .path = path,
+				      .token = token,
+				      .protocol = protocol,
+				      .length = (int64_t)body->len };
+	struct http1 h;
+	int rc;
 
-	if (fd < 0)
-		return fd;
-	strbuf_reset(answer);
-	while (rc > 0 && !end && !is_whole(answer)) {
-		rc = read_some(fd, answer, HEAD_MAX, err);
-		if (!strncmp(answer->buf, switching, sizeof(switching) - 1))
-			end = strstr(answer->buf, "\r\n\r\n");
-	}
-	if (rc < 0)
-		return rc;
 	*ret_fd = -EBADF;
-	if (!end)
-		return split_answer(answer, status, err);
-	strbuf_remove_front(answer, (size_t)(end - answer->buf) + 4);
-	*status = 101;
-	*ret_fd = take_fd(&fd);
-	return 0;
+	http1_init(&h, t);
+	rc = send_whole(&h, &q, body, status, err);
+	if (rc == 0 && *status == 101) {
+		strbuf_reset(answer);
+		strbuf_add(answer, h.in.buf + h.used, h.in.len - h.used);
+		*ret_fd = take_fd(&h.fd);
+	} else if (rc == 0) {
+		rc = http1_collect(&h, HEAD_MAX, answer, err);
+	}
+	http1_release(&h);
+	return rc;
 }
