@@ -103,6 +103,11 @@ static void see_idmap(const struct engine *e, int sock, int proc_fd)
 	autoclose int root = ns < 0 ? -EBADF : mount_clone(e->workspaces_fd, "", false, &err);
 	autoclose int session = userns_session(proc_fd, base, &err);
 
+	if (e->own_fs)
+		row(sock, DOCTOR_WEAKER, "store",
+		    "an image, %s/store/image: the file system there can't be mounted with other "
+		    "ids",
+		    e->conf.state_dir);
 	row(sock, session < 0 ? DOCTOR_MISSING : DOCTOR_OK, "user namespace", "%s",
 	    session < 0 ? err.msg : "works");
 	if (ns < 0 || state < 0 || root < 0 || mount_attr(state, false, 0, ns, &err) < 0 ||

@@ -30,7 +30,8 @@ struct engine {
 	unsigned n_removed; /* workspaces moved to the trash: part of their names there */
 	struct loop_timer spare_timer;
 	struct disk disk;
-	int ids_fd; /* host-wide claims on id ranges, or -EBADF */
+	bool own_fs; /* sessions and workspaces lie in an image (ownfs.h) */
+	int ids_fd;  /* host-wide claims on id ranges, or -EBADF */
 
 	/* zygote (nursery.c) */
 	int zygote_sock;

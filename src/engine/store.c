@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "engine/ownfs.h"
 
 #define LOCK_MS 10000   /* of a garretd that was killed: its engine may be ending its sessions */
 #define MAKERS_MS 10000 /* much more than preparing takes on a loaded machine */
@@ -99,6 +100,7 @@ static int take_locks(struct engine *e, struct garret_error *err)
 
 int store_open(struct engine *e, struct garret_error *err)
 {
+	autoclose int base = -EBADF;
 	int rc;
 
 	e->state_fd = make_path(e->conf.state_dir, err);
@@ -107,13 +109,16 @@ int store_open(struct engine *e, struct garret_error *err)
 	rc = take_locks(e, err);
 	if (rc < 0)
 		return rc;
-	if ((e->sessions_fd = rc = open_sub(e->state_fd, "sessions", err)) < 0 ||
-	    (e->trash_fd = rc = open_sub(e->state_fd, "trash", err)) < 0)
+	base = ownfs_open(e, err);
+	if (base < 0)
+		return base;
+	if ((e->sessions_fd = rc = open_sub(base, "sessions", err)) < 0 ||
+	    (e->trash_fd = rc = open_sub(base, "trash", err)) < 0)
 		return garret_wrap(rc, err, "%s", e->conf.state_dir);
 	if (e->conf.workspace_root)
 		e->workspaces_fd = make_path(e->conf.workspace_root, err);
 	else
-		e->workspaces_fd = open_sub(e->state_fd, "workspaces", err);
+		e->workspaces_fd = open_sub(base, "workspaces", err);
 	if (e->workspaces_fd < 0)
 		return e->workspaces_fd;
 	if ((e->workspaces_trash_fd = rc = open_sub(e->workspaces_fd, ".trash", err)) < 0 ||
@@ -133,6 +138,7 @@ void store_close(struct engine *e)
 
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		*fds[i] = fd_close(*fds[i]);
+	ownfs_close(e);
 }
 
 /* The byte of the shared file that stands for an instance, behind those for the ids. */

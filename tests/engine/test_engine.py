@@ -830,6 +830,60 @@ for name in [n for n in dir(DiskQuota) if n.startswith("test_")]:
     setattr(DiskQuotaByDefault, name, None)  # its fixture, not its tests
 
 
+class OwnFileSystem(EngineTest):
+    """The state directory on a file system that can't be mounted with other ids."""
+
+    def prepare(self):
+        self.disk = self.dir + "/disk"
+        for name in ("disk", "lower", "upper", "work"):
+            os.mkdir(f"{self.dir}/{name}")
+        options = f"lowerdir={self.dir}/lower,upperdir={self.dir}/upper,workdir={self.dir}/work"
+        subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, self.disk], check=True)
+        self.state = self.disk + "/state"
+
+    def remove(self):
+        self.assertEqual(self.mounted(), [])
+        subprocess.run(["umount", self.disk], check=True)
+        shutil.rmtree(self.dir)
+
+    def mounted(self):
+        return [line.split()[4] for line in open("/proc/self/mountinfo") if line.split()[4].startswith(self.state)]
+
+    def end(self, sig=signal.SIGTERM):
+        engine = self.engines.pop()
+        engine.process.send_signal(sig)
+        engine.process.wait(20)
+        engine.sock.close()
+
+    def test_it_works_and_is_kept(self):
+        self.assertEqual(self.mounted(), [self.state + "/store/mounted"])
+        text = [row[2] for row in self.engine.doctor() if row[1] == "store"]
+        self.assertTrue(text and "image" in text[0], text)
+        s = self.engine.open("s")
+        self.assertEqual(s.sh("echo kept > f; stat -c '%U %u' f; cat f").stdout, b"agent 1000\nkept\n")
+        s.close()
+        base = self.state + "/store/mounted/workspaces/s/workspace"
+        self.assertEqual(open(base + "/f").read(), "kept\n")
+        self.assertGreater(os.stat(base + "/f").st_uid, 1 << 30)
+        self.end()
+        self.assertEqual(self.mounted(), [])
+        self.engine = self.start()
+        self.assertEqual(self.engine.open("s").sh("cat f").stdout, b"kept\n")
+
+    def test_a_killed_engine(self):
+        s = self.engine.open("s")
+        s.sh("echo kept > f")
+        self.end(signal.SIGKILL)
+        self.engine = self.start()
+        self.assertEqual(self.mounted(), [self.state + "/store/mounted"])
+        self.assertEqual(self.engine.open("s").sh("cat f").stdout, b"kept\n")
+
+    def test_a_limit_of_disk_within_it(self):
+        s = self.engine.open("s", disk=4 * MiB)
+        self.assertIn(b"No space", s.sh("dd if=/dev/zero of=big bs=64k count=160 2>&1").stdout)
+        self.assertEqual(self.engine.open("o").sh("head -c 9000000 /dev/zero > f; stat -c %s f").stdout, b"9000000\n")
+
+
 class DiskImages(EngineTest):
     """File systems in files, where there are no project quotas."""
 
