@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/remote.h"
+#include "cli/show.h"
 
 struct session_opts {
 	const char *url, *runtime, *tenant;
@@ -31,7 +32,7 @@ static const struct opt list_table[] = {
 	COMMON
 };
 static const struct opt close_table[] = {
-	SES(purge,   "purge",    0,  OPT_FLAG, NULL, "delete its files as well"),
+	SES(purge,   "purge",    0,  OPT_FLAG, NULL, "delete its files as well, also when it is closed already"),
 	COMMON
 };
 /* clang-format on */
@@ -67,12 +68,6 @@ static int begin(const struct command *c, int argc, char **argv, int words, stru
 	return 0;
 }
 
-static void print_json(json_t *doc)
-{
-	(void)json_dumpf(doc, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
-	(void)putchar('\n');
-}
-
 static void print_session(json_t *s)
 {
 	json_t *u = json_object_get(s, "usage");
@@ -89,6 +84,17 @@ static void print_session(json_t *s)
 			     json_number_value(json_object_get(u, "memory_bytes")) / 1048576.0,
 			     json_number_value(json_object_get(u, "cpu_percent")),
 			     (long long)json_integer_value(json_object_get(u, "pids")));
+	(void)putchar('\n');
+}
+
+/* For people: a line that says what is in the columns. */
+static void print_head(bool usage)
+{
+	if (!show_on_terminal())
+		return;
+	(void)printf("%-24s %-10s %-10s %-5s %9s", "SESSION", "RUNTIME", "TENANT", "STATE", "IDLE");
+	if (usage)
+		(void)printf(" %12s %6s %s", "MEMORY", "CPU", "PROCESSES");
 	(void)putchar('\n');
 }
 
@@ -110,7 +116,7 @@ static int open_main(int argc, char **argv)
 	if (rc < 0)
 		return cli_fail(&err);
 	if (o.json)
-		print_json(answer);
+		show_json(answer);
 	else
 		(void)puts(json_string_value(
 			json_object_get(json_object_get(answer, "session"), "session_id")));
@@ -133,10 +139,12 @@ static int list_main(int argc, char **argv)
 	if (remote_call(&r, "GET", o.usage ? "/sessions?usage=true" : "/sessions", NULL, &answer,
 			&err) < 0)
 		return cli_fail(&err);
-	if (o.json)
-		print_json(answer);
-	else
+	if (o.json) {
+		show_json(answer);
+	} else {
+		print_head(o.usage);
 		json_array_foreach(json_object_get(answer, "sessions"), i, s) print_session(s);
+	}
 	json_decref(answer);
 	return 0;
 }
@@ -156,11 +164,27 @@ static int show_main(int argc, char **argv)
 	if (remote_call(&r, "GET", path, NULL, &answer, &err) < 0)
 		return cli_fail(&err);
 	if (o.json)
-		print_json(answer);
+		show_json(answer);
 	else
 		print_session(answer);
 	json_decref(answer);
 	return 0;
+}
+
+/* It is closed already: what is kept of it is all that is left. err is of the first try. */
+static int purge_kept(const struct remote *r, const char *id, struct garret_error *err)
+{
+	struct garret_error why = { 0 };
+	char path[160];
+	int rc;
+
+	(void)snprintf(path, sizeof(path), "/workspaces/%s", id);
+	rc = remote_call(r, "DELETE", path, NULL, NULL, &why);
+	if (rc == -GARRET_NOT_FOUND)
+		return rc; /* there is neither: the first answer says so */
+	if (rc < 0)
+		*err = why;
+	return rc;
 }
 
 static int close_main(int argc, char **argv)
@@ -169,41 +193,50 @@ static int close_main(int argc, char **argv)
 	struct garret_error err = { 0 };
 	struct remote r;
 	char **rest, path[160];
-	int status = 0;
+	int status = 0, rc;
 
 	if (begin(&session_commands[3], argc, argv, 1, &o, &r, &rest, &status))
 		return status;
 	(void)snprintf(path, sizeof(path), "/sessions/%s%s", rest[0], o.purge ? "?purge=true" : "");
-	if (remote_call(&r, "DELETE", path, NULL, NULL, &err) < 0)
-		return cli_fail(&err);
-	return 0;
+	rc = remote_call(&r, "DELETE", path, NULL, NULL, &err);
+	if (rc == -GARRET_NOT_FOUND && o.purge)
+		rc = purge_kept(&r, rest[0], &err);
+	return rc < 0 ? cli_fail(&err) : 0;
 }
 
 const struct command session_commands[] = {
-	{ "open", "[OPTIONS] [ID]", "Open a session and print its id.", open_table, open_main },
-	{ "list", "[OPTIONS]", "List the open sessions.", list_table, list_main },
-	{ "show", "[OPTIONS] ID", "Show one session, with what it uses.", list_table, show_main },
-	{ "close", "[OPTIONS] ID", "End a session; its files stay unless --purge.", close_table,
-	  close_main },
+	{ .name = "open",
+	  .synopsis = "[OPTIONS] [ID]",
+	  .help = "Open a session and print its id.",
+	  .table = open_table,
+	  .main = open_main },
+	{ .name = "list",
+	  .synopsis = "[OPTIONS]",
+	  .help = "List the open sessions.",
+	  .table = list_table,
+	  .main = list_main },
+	{ .name = "show",
+	  .synopsis = "[OPTIONS] ID",
+	  .help = "Show one session, with what it uses.",
+	  .table = list_table,
+	  .main = show_main },
+	{ .name = "close",
+	  .synopsis = "[OPTIONS] ID",
+	  .help = "End a session; its files stay unless --purge.",
+	  .table = close_table,
+	  .main = close_main },
 	{ 0 },
 };
 
 static int session_main(int argc, char **argv)
 {
-	for (const struct command *c = session_commands; argc > 1 && c->name; c++)
-		if (!strcmp(argv[1], c->name))
-			return c->main(argc - 1, argv + 1);
-	(void)fputs("Usage: garret session COMMAND [OPTIONS]\n\n",
-		    argc > 1 && !strcmp(argv[1], "--help") ? stdout : stderr);
-	for (const struct command *c = session_commands; c->name; c++)
-		(void)fprintf(argc > 1 && !strcmp(argv[1], "--help") ? stdout : stderr,
-			      "  %-8s %s\n", c->name, c->help);
-	return argc > 1 && !strcmp(argv[1], "--help") ? 0 : 2;
+	return cli_subcommand(&command_session, argc, argv);
 }
 
 const struct command command_session = {
 	.name = "session",
 	.synopsis = "open|list|show|close [OPTIONS] [ID]",
 	.help = "Open, list, show and close sessions of a daemon.",
+	.subcommands = session_commands,
 	.main = session_main,
 };

@@ -8,13 +8,24 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
+#include "cli/show.h"
 
-static const struct command *const commands[] = { &command_run,   &command_exec,   &command_session,
-						  &command_serve, &command_doctor, NULL };
+/* clang-format off */
+static const struct command *const commands[] = {
+	&command_run, &command_exec, &command_session, &command_ls, &command_cat, &command_put,
+	&command_get, &command_cp, &command_mv, &command_rm, &command_mkdir, &command_stat,
+	&command_find, &command_grep, &command_edit, &command_tar, &command_workspace,
+	&command_serve, &command_doctor, NULL
+};
+/* clang-format on */
 
 int cli_fail(const struct garret_error *err)
 {
-	(void)fprintf(stderr, "garret: %s\n", err->msg);
+	autobuf struct strbuf text = STRBUF_INIT;
+
+	/* Messages have names in them, and a session may have chosen those. */
+	show_escape(&text, err->msg, strlen(err->msg));
+	(void)fprintf(stderr, "garret: %s\n", text.buf);
 	return garret_code_exit(err->code);
 }
 
@@ -33,6 +44,20 @@ int cli_help(const struct command *c)
 		opt_help(c->table, &out);
 	(void)fputs(out.buf, stdout);
 	return 0;
+}
+
+int cli_subcommand(const struct command *c, int argc, char **argv)
+{
+	const bool help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+	FILE *to = help ? stdout : stderr;
+
+	for (const struct command *s = c->subcommands; argc > 1 && s->name; s++)
+		if (!strcmp(argv[1], s->name))
+			return s->main(argc - 1, argv + 1);
+	(void)fprintf(to, "Usage: garret %s COMMAND [OPTIONS]\n\n%s\n\n", c->name, c->help);
+	for (const struct command *s = c->subcommands; s->name; s++)
+		(void)fprintf(to, "  %-8s %s\n", s->name, s->help);
+	return help ? 0 : 2;
 }
 
 char *cli_sibling(const char *program)
@@ -57,9 +82,11 @@ static int usage(FILE *to)
 		to);
 	for (const struct command *const *c = commands; *c; c++)
 		(void)fprintf(to, "  %-10s %s\n", (*c)->name, (*c)->help);
-	(void)fputs("  completion Print completion for a shell: bash\n"
-		    "\n`garret COMMAND --help` shows the options of a command.\n",
-		    to);
+	(void)fputs(
+		"  completion Print completion for a shell: bash\n"
+		"\n`garret COMMAND --help` shows the options of a command, `garret --version` the\n"
+		"version. The manual is garret(1).\n",
+		to);
 	return to == stdout ? 0 : 2;
 }
 
@@ -71,6 +98,19 @@ static void complete_table(const char *name, const struct opt *table)
 	(void)printf("--help\" ;;\n");
 }
 
+static void complete_subcommands(const struct command *c)
+{
+	(void)printf("    %s) words=\"", c->name);
+	for (const struct command *s = c->subcommands; s->name; s++)
+		(void)printf("%s ", s->name);
+	(void)printf("\" ;;\n");
+	for (const struct command *s = c->subcommands; s->name; s++) {
+		autofree char *name = xasprintf("%s-%s", c->name, s->name);
+
+		complete_table(name, s->table);
+	}
+}
+
 /* For bash, from the same tables as --help. */
 static int completion(int argc, char **argv)
 {
@@ -78,21 +118,15 @@ static int completion(int argc, char **argv)
 		(void)fputs("garret: completion takes the name of a shell: bash\n", stderr);
 		return 2;
 	}
-	(void)puts(
-		"_garret() {\n  local words cmd=${COMP_WORDS[1]}\n"
-		"  [ \"$cmd\" = session ] && [ \"$COMP_CWORD\" -gt 2 ] && cmd=\"session-${COMP_WORDS[2]}\"\n"
-		"  case $cmd in");
-	for (const struct command *const *c = commands; *c; c++)
-		if (*c != &command_session)
+	(void)puts("_garret() {\n  local words cmd=${COMP_WORDS[1]}\n"
+		   "  case $cmd in session|workspace)\n"
+		   "    [ \"$COMP_CWORD\" -gt 2 ] && cmd=\"$cmd-${COMP_WORDS[2]}\" ;;\n  esac\n"
+		   "  case $cmd in");
+	for (const struct command *const *c = commands; *c; c++) {
+		if ((*c)->subcommands)
+			complete_subcommands(*c);
+		else
 			complete_table((*c)->name, (*c)->table);
-	(void)printf("    session) words=\"");
-	for (const struct command *c = session_commands; c->name; c++)
-		(void)printf("%s ", c->name);
-	(void)printf("\" ;;\n");
-	for (const struct command *c = session_commands; c->name; c++) {
-		autofree char *name = xasprintf("session-%s", c->name);
-
-		complete_table(name, c->table);
 	}
 	(void)puts("  esac\n  if [ \"$COMP_CWORD\" = 1 ]; then");
 	(void)printf("    words=\"");

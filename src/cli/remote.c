@@ -50,40 +50,44 @@ int remote_find(struct remote *r, const char *url, struct garret_error *err)
 	return rc < 0 ? rc : find_token(r, err);
 }
 
-static enum garret_code code_of_status(int status)
+enum garret_code remote_code(int status)
 {
-	switch (status) {
-	case 401:
-		return GARRET_UNAUTHORIZED;
-	case 403:
-		return GARRET_DENIED;
-	case 404:
-		return GARRET_NOT_FOUND;
-	case 409:
-		return GARRET_CONFLICT;
-	case 410:
-		return GARRET_GONE;
-	case 413:
-		return GARRET_TOO_LARGE;
-	case 429:
-		return GARRET_EXHAUSTED;
-	case 503:
-		return GARRET_UNAVAILABLE;
-	default:
-		return status < 500 ? GARRET_INVALID : GARRET_INTERNAL;
-	}
+	if (status == 422)
+		return GARRET_INVALID;
+	if (status == 500)
+		return GARRET_INTERNAL;
+	if (status == 408)
+		return GARRET_TIMEOUT;
+	/* Of several with one status the first one is the general one. */
+	for (int c = GARRET_OK + 1; c < GARRET_CODES; c++)
+		if (garret_code_http(c) == status)
+			return (enum garret_code)c;
+	return status < 500 ? GARRET_INVALID : GARRET_INTERNAL;
+}
+
+char *remote_detail(const json_t *doc)
+{
+	const json_t *detail = json_object_get(doc, "detail"), *at;
+
+	if (json_is_string(detail))
+		return xstrdup(json_string_value(detail));
+	if (json_is_object(detail) && json_is_string(json_object_get(detail, "message")))
+		return xstrdup(json_string_value(json_object_get(detail, "message")));
+	/* What a body or query was refused for: {loc: ["query", "path"], msg: "..."} */
+	at = json_object_get(json_array_get(detail, 0), "loc");
+	at = json_array_get(at, json_array_size(at) - 1);
+	if (json_is_string(json_object_get(json_array_get(detail, 0), "msg")))
+		return xasprintf(
+			"%s: %s", json_is_string(at) ? json_string_value(at) : "request",
+			json_string_value(json_object_get(json_array_get(detail, 0), "msg")));
+	return detail ? json_dumps(detail, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
 }
 
 static int refused(int status, json_t *doc, struct garret_error *err)
 {
-	json_t *detail = json_object_get(doc, "detail");
-	autofree char *text =
-		json_is_string(detail) ? NULL : json_dumps(detail, JSON_COMPACT | JSON_ENCODE_ANY);
+	autofree char *text = remote_detail(doc);
 
-	return garret_fail(err, code_of_status(status), "%s (%d)",
-			   json_is_string(detail) ? json_string_value(detail)
-			   : text                 ? text
-						  : "the daemon refused",
+	return garret_fail(err, remote_code(status), "%s (%d)", text ? text : "the daemon refused",
 			   status);
 }
 

@@ -18,6 +18,10 @@ struct remote {
  */
 int remote_find(struct remote *r, const char *url, struct garret_error *err);
 
+/* What an answer of 400 and more means, as a code and in words (free them; NULL: none). */
+enum garret_code remote_code(int status);
+char *remote_detail(const json_t *doc);
+
 /*
  * One request; a status of 400 and more is an error with the daemon's text.
  * *ret (may be NULL) is the parsed answer, NULL for an empty one.
