@@ -346,20 +346,39 @@ static void on_lost(void *ctx, const struct garret_error *err)
 
 /* ---- options ---- */
 
+/* The colon in HOST:INSIDE[:ro].  The path inside has none, and begins with a slash. */
+static char *find_colon(char *text)
+{
+	char *found = NULL;
+
+	for (char *at = strstr(text, ":/"); at; at = strstr(at + 1, ":/"))
+		found = at;
+	return found;
+}
+
+static bool is_host_root(int fd)
+{
+	struct stat root, st;
+
+	return fstat(fd, &st) == 0 && stat("/", &root) == 0 && st.st_dev == root.st_dev &&
+	       st.st_ino == root.st_ino;
+}
+
 /* HOST:INSIDE[:ro]; opened here, by us, so that the engine mounts what *we* may open. */
 static int add_volume(struct run *r, struct engine_open *spec, const char *text,
 		      struct garret_error *err)
 {
 	autofree char *copy = xstrdup(text);
 	struct engine_volume *v = &spec->volumes[spec->n_volumes];
-	char *inside = strchr(copy, ':'), *mode;
+	char *inside = find_colon(copy), *mode;
 	int fd;
 
 	if (spec->n_volumes == ENGINE_VOLUMES_MAX)
 		return garret_fail(err, GARRET_INVALID, "--volume: at most %d", ENGINE_VOLUMES_MAX);
-	if (!inside || !inside[1] || inside == copy)
-		return garret_fail(err, GARRET_INVALID,
-				   "--volume takes HOST:INSIDE[:ro], not \"%.100s\"", text);
+	if (!inside || inside == copy)
+		return garret_fail(
+			err, GARRET_INVALID,
+			"--volume takes HOST:INSIDE[:ro], INSIDE from / on, not \"%.100s\"", text);
 	*inside++ = '\0';
 	mode = strchr(inside, ':');
 	if (mode)
@@ -367,13 +386,19 @@ static int add_volume(struct run *r, struct engine_open *spec, const char *text,
 	if (mode && strcmp(mode, "ro") != 0 && strcmp(mode, "rw") != 0)
 		return garret_fail(err, GARRET_INVALID,
 				   "--volume: the mode is ro or rw, not \"%.20s\"", mode);
-	if (inside[0] != '/')
-		return garret_fail(err, GARRET_INVALID,
-				   "--volume: the path inside is absolute, not \"%.100s\"", inside);
+	if (!inside[strspn(inside, "/")])
+		return garret_fail(
+			err, GARRET_INVALID,
+			"--volume %.100s: a session's / is its own: show it below, as /host", text);
 	fd = open(copy, O_PATH | O_CLOEXEC);
 	if (fd < 0)
 		return garret_fail_errno(err, "--volume: %s", copy);
 	r->volume_fds[spec->n_volumes] = fd;
+	if (is_host_root(fd))
+		return garret_fail(
+			err, GARRET_INVALID,
+			"--volume %.100s: not the whole machine: name the directories that are needed",
+			text);
 	r->inside[spec->n_volumes] = xstrdup(inside);
 	*v = (struct engine_volume){ r->inside[spec->n_volumes], mode && !strcmp(mode, "ro") };
 	spec->n_volumes++;
@@ -431,6 +456,10 @@ static int fill_spec(struct run *r, struct engine_open *spec, struct garret_erro
 	else
 		return garret_fail(err, GARRET_INVALID,
 				   "--network takes none or host, not \"%.60s\"", o->network);
+	if (spec->work_dir[0] != '/' || !spec->work_dir[strspn(spec->work_dir, "/")])
+		return garret_fail(err, GARRET_INVALID,
+				   "--work-dir takes a path below /, not \"%.100s\"",
+				   spec->work_dir);
 	for (unsigned i = 0; i < o->volumes.n && rc == 0; i++)
 		rc = add_volume(r, spec, o->volumes.item[i], err);
 	return rc < 0 ? rc : add_env(r, err);

@@ -44,6 +44,10 @@ static int serve_main(int argc, char **argv)
 		return cli_help(&command_serve);
 	if (argv[used])
 		(void)garret_fail(&err, GARRET_INVALID, "serve takes no words, only options");
+	else if (geteuid() != 0 && !getenv("GARRET_ENGINE") && !o.check)
+		(void)garret_fail(
+			&err, GARRET_DENIED,
+			"serve needs root for now (it gives that up itself): use sudo, or set GARRET_ENGINE to a running engine's socket");
 	for (size_t i = 0; i < ARRAY_SIZE(settings) && !err.code; i++)
 		if (settings[i].value && setenv(settings[i].name, settings[i].value, 1) < 0)
 			(void)garret_fail_errno(&err, "%s", settings[i].name);
