@@ -174,16 +174,17 @@ static int get_main(int argc, char **argv)
 	struct file_command c;
 	autoplace struct place p = PLACE_INIT;
 	struct garret_error err = { 0 };
-	int rc;
+	int rc = -GARRET_INVALID;
 
 	if (!file_command_begin(&c, &command_get, argc, argv, 2, 2))
 		return c.status;
-	rc = place_is(c.words[1])
-		     ? garret_fail(
-			       &err, GARRET_INVALID,
-			       "%s: get copies to a file of the host (one with such a name: ./%s)",
-			       c.words[1], c.words[1])
-		     : files_place(&c.files, c.words[0], &p, &err);
+	if (place_is(c.words[1]))
+		(void)garret_fail(
+			&err, GARRET_INVALID,
+			"%s: get copies to a file of the host (one with such a name: ./%s)",
+			c.words[1], c.words[1]);
+	else
+		rc = files_place(&c.files, c.words[0], &p, &err);
 	if (rc == 0)
 		rc = get(&c, &p, c.words[1], &err);
 	if (rc < 0)

@@ -193,15 +193,16 @@ static int put_main(int argc, char **argv)
 	struct file_command c;
 	autoplace struct place p = PLACE_INIT;
 	struct garret_error err = { 0 };
-	int rc;
+	int rc = -GARRET_INVALID;
 
 	if (!file_command_begin(&c, &command_put, argc, argv, 2, 2))
 		return c.status;
-	rc = place_is(c.words[0])
-		     ? garret_fail(&err, GARRET_INVALID,
-				   "%s: put copies a file of the host (one with such a name: ./%s)",
-				   c.words[0], c.words[0])
-		     : files_place(&c.files, c.words[1], &p, &err);
+	if (place_is(c.words[0]))
+		(void)garret_fail(&err, GARRET_INVALID,
+				  "%s: put copies a file of the host (one with such a name: ./%s)",
+				  c.words[0], c.words[0]);
+	else
+		rc = files_place(&c.files, c.words[1], &p, &err);
 	if (rc == 0)
 		rc = put(&c, c.words[0], &p, &err);
 	if (rc < 0)

@@ -184,7 +184,10 @@ static int body_text(json_t *body, char **ret, struct garret_error *err)
 {
 	*ret = body ? json_dumps(body, JSON_COMPACT) : NULL;
 	json_decref(body);
-	return *ret ? 0 : garret_fail(err, GARRET_INVALID, "patterns and texts must be UTF-8");
+	if (*ret)
+		return 0;
+	(void)garret_fail(err, GARRET_INVALID, "patterns and texts must be UTF-8");
+	return -GARRET_INVALID;
 }
 
 int files_call(struct files *f, const struct place *p, const struct place *to, const char *op,

@@ -407,7 +407,7 @@ static int read_line(struct http1 *h, char line[CHUNK_LINE], struct garret_error
 /* The size of the next chunk; the last one and what may stand behind it end the answer. */
 static int next_chunk(struct http1 *h, struct garret_error *err)
 {
-	char line[CHUNK_LINE], *end;
+	char line[CHUNK_LINE] = "", *end;
 	int rc = 0;
 
 	if (h->in_chunk) {
