@@ -1,6 +1,5 @@
 #include "net/http1.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -407,7 +406,8 @@ static int read_line(struct http1 *h, char line[CHUNK_LINE], struct garret_error
 /* The size of the next chunk; the last one and what may stand behind it end the answer. */
 static int next_chunk(struct http1 *h, struct garret_error *err)
 {
-	char line[CHUNK_LINE] = "", *end;
+	char line[CHUNK_LINE] = "";
+	size_t digits;
 	int rc = 0;
 
 	if (h->in_chunk) {
@@ -420,11 +420,10 @@ static int next_chunk(struct http1 *h, struct garret_error *err)
 	if (rc < 0)
 		return rc;
 	/* strtoull() takes signs, blanks and 0x as well. */
-	if (!isxdigit((unsigned char)*line) || strspn(line, "0123456789abcdefABCDEF") > 15)
+	digits = strspn(line, "0123456789abcdefABCDEF");
+	if (!digits || digits > 15 || (line[digits] && !strchr("; ", line[digits])))
 		return fail_not_http(h, err);
-	h->left = strtoull(line, &end, 16);
-	if (*end && *end != ';' && *end != ' ')
-		return fail_not_http(h, err);
+	h->left = strtoull(line, NULL, 16);
 	h->in_chunk = true;
 	if (h->left)
 		return 0;
