@@ -31,7 +31,7 @@ const struct command command_cat = {
 
 const struct command command_tar = {
 	.name = "tar",
-	.synopsis = "c|x ID:PATH",
+	.synopsis = "[--json] c|x ID:PATH",
 	.help = "Write a tree as a tar archive to standard output (c), or unpack one from standard input (x).",
 	.table = tar_table,
 	.main = tar_main,

@@ -26,7 +26,7 @@ static int put_main(int argc, char **argv);
 
 const struct command command_put = {
 	.name = "put",
-	.synopsis = "[-r] FILE|- ID:PATH",
+	.synopsis = "[-r] [--json] FILE|- ID:PATH",
 	.help = "Copy a file, standard input (-) or a directory (-r) into a session.",
 	.table = put_table,
 	.main = put_main,

@@ -231,6 +231,7 @@ int fetch_tree(struct file_command *c, const struct place *p, int into, struct g
 	int rc;
 
 	progress_begin(&f.progress, p->text, -1);
+	f.progress.many = true;
 	rc = files_list(&c->files, p, "list", json_pack("{s:i}", "max_depth", 4096), on_item, &f,
 			&rest, err);
 	progress_end(&f.progress);

@@ -9,6 +9,7 @@ struct progress {
 	const char *name; /* borrowed */
 	int64_t total;    /* bytes; -1: not known */
 	uint64_t done, started_ms, shown_ms;
+	bool many; /* files: the total isn't that of the one under way */
 	bool terminal, shown;
 };
 

@@ -83,10 +83,21 @@ static int begin_get(struct files *f, const struct place *p, uint64_t done, cons
 	return rc;
 }
 
+static void note_head(const struct files *f, mode_t *mode, struct progress *progress)
+{
+	char text[24];
+
+	if (mode && http1_header(&f->http, "x-garret-mode", text, sizeof(text)))
+		*mode = (mode_t)strtoul(text, NULL, 8);
+	if (progress && !progress->many &&
+	    http1_header(&f->http, "content-length", text, sizeof(text)))
+		progress->total = strtoll(text, NULL, 10);
+}
+
 int transfer_get(struct files *f, const struct place *p, const struct sink *to, mode_t *mode,
 		 struct progress *progress, struct garret_error *err)
 {
-	char etag[80] = "", text[24];
+	char etag[80] = "";
 	uint64_t done = 0, before;
 	bool lost = false;
 	int rc;
@@ -99,11 +110,7 @@ int transfer_get(struct files *f, const struct place *p, const struct sink *to, 
 		if (!done) {
 			if (!http1_header(&f->http, "etag", etag, sizeof(etag)))
 				etag[0] = '\0';
-			if (mode && http1_header(&f->http, "x-garret-mode", text, sizeof(text)))
-				*mode = (mode_t)strtoul(text, NULL, 8);
-			if (progress &&
-			    http1_header(&f->http, "content-length", text, sizeof(text)))
-				progress->total = strtoll(text, NULL, 10);
+			note_head(f, mode, progress);
 		}
 		rc = receive(f, p, to, &done, &lost, progress, err);
 	} while (rc < 0 && lost && done > before && etag[0]);
