@@ -4,16 +4,41 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include "base/auto.h"
+#include "base/fd.h"
 #include "base/mem.h"
 
 #define LINKS_MAX 40
 #define RACES_MAX 32 /* EAGAIN of openat2: somebody renames directories all the time */
+
+/*
+ * What /proc has of this process: its memory's layout is that of init, and of
+ * the engine's processes that init was forked from.
+ */
+bool path_is_own(int fd)
+{
+	char link[32], to[64], own[32];
+	struct statfs fs;
+	ssize_t n;
+	int length;
+
+	if (fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+		return false;
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	length = snprintf(own, sizeof(own), "/proc/%d", (int)getpid());
+	n = readlink(link, to, sizeof(to) - 1);
+	to[n > 0 ? n : 0] = '\0';
+	return !strncmp(to, own, (size_t)length) && (!to[length] || to[length] == '/');
+}
 
 static int open_how(int dirfd, const char *path, int flags, uint64_t resolve)
 {
@@ -29,6 +54,13 @@ static int open_how(int dirfd, const char *path, int flags, uint64_t resolve)
 
 		if (fd < 0 && (errno == EINTR || (errno == EAGAIN && tries < RACES_MAX)))
 			continue;
+		if (fd < 0 && errno == EAGAIN)
+			errno = EBUSY; /* a conflict: nothing has run out */
+		if (fd >= 0 && path_is_own((int)fd)) {
+			fd_close((int)fd);
+			errno = EACCES;
+			return -1;
+		}
 		return (int)fd;
 	}
 }

@@ -16,6 +16,9 @@
  */
 int path_real(struct worker *w, const char *path, struct strbuf *out, struct garret_error *err);
 
+/* Does /proc show this process there?  Such a file is refused (EACCES) by all that opens here. */
+bool path_is_own(int fd);
+
 /* open_parent that makes what is missing of the parents, as mkdir -p does. */
 int path_make_parents(struct worker *w, const char *path, char name[PATH_NAME],
 		      struct garret_error *err);

@@ -17,6 +17,17 @@ static bool same_tag(const struct file_tag *a, const struct file_tag *b)
 	       a->ctime_ns == b->ctime_ns;
 }
 
+/*
+ * The kernel follows no magic link for us, and the text of one (/proc/self/fd/4)
+ * says nothing either: it is of this process.
+ */
+static int refuse_magic(struct worker *w, const char *path, struct garret_error *err)
+{
+	autoclose int fd = worker_open(w, path, O_PATH);
+
+	return fd < 0 && errno == ELOOP ? garret_fail_errno(err, "%s", path) : 0;
+}
+
 /* The directory and the name, through a link at the end and with missing parents made. */
 static int find_place(struct worker *w, struct replace *r, const char *path,
 		      struct garret_error *err)
@@ -32,7 +43,9 @@ static int find_place(struct worker *w, struct replace *r, const char *path,
 	if (r->dir < 0 && !(err->sys == ENOENT && w->rq.flags & FILE_PARENTS))
 		return r->dir;
 	r->dir = fd_close(r->dir);
-	rc = path_real(w, path, &real, err);
+	rc = refuse_magic(w, path, err);
+	if (rc == 0)
+		rc = path_real(w, path, &real, err);
 	if (rc < 0)
 		return rc;
 	*err = (struct garret_error){ 0 };

@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
+#include "init/paths.h"
 
 /* Names of the directories under way: more of them are left out, and end.truncated is set. */
 #define NAMES_MAX (64u * 1024 * 1024)
@@ -169,7 +170,7 @@ static void descend(struct treewalk *t, const struct treewalk_item *it)
 		t->w->end.skipped += !is_race(errno);
 		return;
 	}
-	if (st.st_dev != top(t)->dev && is_view(fd))
+	if ((st.st_dev != top(t)->dev && is_view(fd)) || path_is_own(fd))
 		return;
 	if (!push(t, fd, &st)) {
 		t->w->end.skipped++;
