@@ -162,7 +162,7 @@ static int ascend(struct removal *r, int fd)
 		return -1;
 	if (fstat(up, &st) < 0 || st.st_dev != l->dev || st.st_ino != l->ino) {
 		fd_close(up);
-		errno = EAGAIN; /* somebody moved it */
+		errno = EBUSY; /* somebody moved it */
 		return -1;
 	}
 	return up;
@@ -321,13 +321,68 @@ int op_rename(struct worker *w, struct garret_error *err)
 
 /* ---- chmod ---- */
 
+/* Links have no mode of their own, also one that took the place of something else just now. */
 static int chmod_one(int dir, const char *name, mode_t mode)
 {
-	return fchmodat(dir, name, mode, 0);
+	return fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW) < 0 && errno != EOPNOTSUPP ? -1 : 0;
+}
+
+/* What is in one directory, but for directories. */
+static int chmod_files(struct worker *w, struct tree *t, const char *dir, struct garret_error *err)
+{
+	autoclose int fd = tree_open(t, dir);
+	int copy = fd < 0 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	struct names ns;
+	int rc;
+
+	if (copy < 0)
+		return garret_fail_errno(err, "%s/%s", w->rq.path, dir);
+	rc = names_read(&ns, copy, SIZE_MAX, err);
+	for (size_t i = 0; rc == 0 && i < ns.n; i++) {
+		const char *name = names_get(&ns, i);
+
+		if (ns.list[i].type == DT_DIR)
+			tree_add(t, dir, name);
+		else if (ns.list[i].type != DT_LNK && chmod_one(fd, name, w->rq.mode) < 0)
+			rc = garret_fail_errno(err, "%s/%s/%s", w->rq.path, dir, name);
+		w->end.count++;
+	}
+	names_release(&ns);
+	return rc < 0 ? rc : worker_check_time(w, err);
+}
+
+/* The directories of dirs ("" is the top, which is left out), the deepest first. */
+static int chmod_dirs(struct worker *w, const struct tree *t, struct strbuf *dirs,
+		      struct garret_error *err)
+{
+	for (size_t at = dirs->len; at;) {
+		autoclose int fd = -EBADF;
+		char *dir, *slash;
+		int rc;
+
+		for (at--; at && dirs->buf[at - 1]; at--)
+			;
+		dir = dirs->buf + at;
+		if (!*dir)
+			continue;
+		slash = strrchr(dir, '/');
+		if (slash)
+			*slash = '\0';
+		fd = tree_open(t, slash ? dir : "");
+		if (fd < 0 || chmod_one(fd, slash ? slash + 1 : dir, w->rq.mode) < 0)
+			return garret_fail_errno(err, "%s/%s", w->rq.path, dir);
+		if (slash)
+			*slash = '/';
+		rc = worker_check_time(w, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
 }
 
 static int chmod_below(struct worker *w, int root, struct garret_error *err)
 {
+	autobuf struct strbuf dirs = STRBUF_INIT;
 	struct tree t;
 	const char *dir;
 	int rc = 0;
@@ -335,29 +390,12 @@ static int chmod_below(struct worker *w, int root, struct garret_error *err)
 	tree_init(&t, root);
 	while (rc == 0 && (dir = tree_next(&t))) {
 		autofree char *own = xstrdup(dir);
-		autoclose int fd = tree_open(&t, own);
-		int copy = fd < 0 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 3);
-		struct names ns;
 
-		if (copy < 0)
-			rc = garret_fail_errno(err, "%s/%s", w->rq.path, own);
-		if (rc < 0)
-			break;
-		rc = names_read(&ns, copy, SIZE_MAX, err);
-		for (size_t i = 0; rc == 0 && i < ns.n; i++) {
-			const char *name = names_get(&ns, i);
-
-			if (ns.list[i].type == DT_DIR)
-				tree_add(&t, own, name);
-			/* Links have no mode of their own, and their targets may be outside. */
-			else if (ns.list[i].type != DT_LNK && chmod_one(fd, name, w->rq.mode) < 0)
-				rc = garret_fail_errno(err, "%s/%s/%s", w->rq.path, own, name);
-			w->end.count++;
-		}
-		names_release(&ns);
-		if (rc == 0)
-			rc = worker_check_time(w, err);
+		strbuf_add(&dirs, own, strlen(own) + 1);
+		rc = chmod_files(w, &t, own, err);
 	}
+	if (rc == 0)
+		rc = chmod_dirs(w, &t, &dirs, err);
 	tree_release(&t);
 	return rc;
 }
@@ -379,7 +417,7 @@ int op_chmod(struct worker *w, struct garret_error *err)
 		rc = root < 0 ? garret_fail_errno(err, "%s", w->rq.path)
 			      : chmod_below(w, root, err);
 	}
-	if (rc == 0 && chmod_one(dir, name, w->rq.mode) < 0)
+	if (rc == 0 && fchmodat(dir, name, w->rq.mode, 0) < 0)
 		rc = garret_fail_errno(err, "%s", w->rq.path);
 	return rc;
 }

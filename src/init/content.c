@@ -29,8 +29,8 @@ int content_open(struct worker *w, struct stat *st, struct garret_error *err)
 {
 	autoclose int fd = worker_open(w, w->rq.path, O_RDONLY);
 
-	/* A socket can't be opened, a FIFO can. */
-	if (fd < 0 && errno == ENXIO)
+	/* A socket can't be opened, nor a device that isn't there; a FIFO can. */
+	if (fd < 0 && (errno == ENXIO || errno == ENODEV))
 		return garret_fail(err, GARRET_NOT_REGULAR, "%s", w->rq.path);
 	if (fd < 0 || fstat(fd, st) < 0)
 		return garret_fail_errno(err, "%s", w->rq.path);

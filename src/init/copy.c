@@ -14,6 +14,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "init/content.h"
 #include "init/replace.h"
 
 #define PIECE (16u << 20) /* bytes between two looks at the clock */
@@ -197,17 +198,13 @@ int copy_tree(struct worker *w, int from_dir, const char *from, int to_dir, cons
 
 static int copy_content(struct worker *w, struct garret_error *err)
 {
-	autoclose int from = worker_open(w, w->rq.path, O_RDONLY);
-	struct replace r;
 	struct stat st;
+	autoclose int from = content_open(w, &st, err);
+	struct replace r;
 	int rc;
 
-	if (from < 0 || fstat(from, &st) < 0)
-		return garret_fail_errno(err, "%s", w->rq.path);
-	if (S_ISDIR(st.st_mode))
-		return garret_fail(err, GARRET_IS_DIRECTORY, "%s", w->rq.path);
-	if (!S_ISREG(st.st_mode))
-		return garret_fail(err, GARRET_NOT_REGULAR, "%s", w->rq.path);
+	if (from < 0)
+		return from;
 	rc = replace_begin(w, &r, w->rq.to, st.st_mode, err);
 	if (rc < 0)
 		return rc;

@@ -8,6 +8,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
+#include "init/content.h"
 #include "init/paths.h"
 
 #define LIST_MAX 1000000 /* names of one directory, which are sorted in memory */
@@ -214,19 +215,15 @@ int op_realpath(struct worker *w, struct garret_error *err)
 int op_digest(struct worker *w, struct garret_error *err)
 {
 	static uint8_t buf[128 * 1024];
-	autoclose int fd = worker_open(w, w->rq.path, O_RDONLY);
+	struct stat st;
+	autoclose int fd = content_open(w, &st, err);
 	struct file_info info = { .name = "" };
 	struct sha256_ctx sha;
-	struct stat st;
 	ssize_t n;
 	int rc = 0;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return garret_fail_errno(err, "%s", w->rq.path);
-	if (S_ISDIR(st.st_mode))
-		return garret_fail(err, GARRET_IS_DIRECTORY, "%s", w->rq.path);
-	if (!S_ISREG(st.st_mode))
-		return garret_fail(err, GARRET_NOT_REGULAR, "%s", w->rq.path);
+	if (fd < 0)
+		return fd;
 	sha256_init(&sha);
 	while (rc == 0 && (n = read(fd, buf, sizeof(buf))) != 0) {
 		if (n < 0)

@@ -121,6 +121,8 @@ ERRORS = [  # what, path, op, (published status, error), (with X-Garret-Errors: 
     ("socket", "/workspace/sock", "read", (409, None), (400, "OSError", None)),
     ("device", "/dev/zero", "read", (409, None), (400, "OSError", None)),
     ("magic link", "/proc/self/root/etc/passwd", "read", (409, None), (400, "ValueError", 40)),
+    ("the worker's own", "/proc/self/maps", "read", (409, None), (403, "PermissionError", 13)),
+    ("the worker's own", "/proc/thread-self", "list", (409, None), (403, "PermissionError", 13)),
     ("read only", "/usr/new", "mkdir", (409, None), (403, "PermissionError", None)),
 ]
 
@@ -142,7 +144,11 @@ def each_error_has_a_status_and_a_name(d):
     for path, want in (("/workspace/d", "IsADirectoryError"), ("/workspace/f/x", "NotADirectoryError")):
         got, answer = f.old_write(path, b"x")
         assert got == 400 and json.loads(answer)["detail"]["error"] == want, (path, got, answer)
-    for path in ("/workspace/fifo", "/usr/x", "/workspace/closed/x", "/workspace/" + "n" * 256, "/workspace/loop"):
+    for op, more in (("digest", {}), ("copy", {"to": "/workspace/x"})):
+        for path in ("/workspace/fifo", "/workspace/sock", "/dev/zero"):
+            got, answer = f.new(op, path=path, **more)
+            assert got == 400 and answer["detail"]["error"] == "OSError", (op, path, got, answer)
+    for path in ("/workspace/fifo", "/usr/x", "/workspace/closed/x", "/workspace/" + "n" * 256, "/workspace/loop", "/proc/self/cwd", "/proc/self/fd/3"):
         got, answer = f.old_write(path, b"x")
         assert got == 409, (path, got, answer)
     assert names(s) == sorted("f d closed secret loop fifo up sock".split()), names(s)
@@ -453,8 +459,11 @@ def names_change(d):
     f.new("copy", 204, path="/workspace/copy/b/f", to="/workspace/file")
     f.new("rename", 204, path="/workspace/copy", to="/tmp/copy")  # another file system
     f.new("chmod", 204, path="/tmp/copy", mode="0700", recursive=True)
-    out = s.sh("cd /tmp/copy && find . | sort && cat l/f && stat -c %a b/f /workspace/file . && readlink l; ls /workspace")["stdout"]
-    assert out == ".\n./b\n./b/f\n./l\n1\n700\n640\n700\nb\nfile\nn\nother\n", out
+    out = s.sh("cd /tmp/copy && find . | sort && cat l/f && stat -c %a b/f b /workspace/file . && readlink l; ls /workspace")["stdout"]
+    assert out == ".\n./b\n./b/f\n./l\n1\n700\n700\n640\n700\nb\nfile\nn\nother\n", out
+    s.sh("mkdir -p tree/x/y; echo f > tree/x/y/f; ln -s /workspace/file tree/x/l")
+    f.new("chmod", 204, path="/workspace/tree", mode="0500", recursive=True)  # its files first: it is closed afterwards
+    assert s.sh("stat -c %a tree tree/x tree/x/y tree/x/y/f file")["stdout"] == "500\n500\n500\n500\n640\n"
     assert f.new("rename", path="/workspace", to="/tmp/w")[0] == 400, "the work directory stays"
     assert f.new("remove", path="/workspace/n")[0] == 409 and f.new("remove", path="/workspace/n", recursive=True)[0] == 204
     assert f.new("mkdir", path="/workspace/p/q")[0] == 404 and f.new("mkdir", path="/workspace/p/q", parents=True, mode="0710")[0] == 204
