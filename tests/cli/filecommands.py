@@ -193,10 +193,10 @@ def names_of_a_session_do_nothing_to_a_terminal():
         try:
             log = os.path.join(t, "log")
             tmux("pipe-pane", f"cat > {log}")
-            for args in ("ls work:", "ls -l work:", "ls --json work:", "find work: '*'", "grep needle work:", "stat work:d", "workspace ls work",
-                         "cat work:a*", "get -r work: " + t + "/new", "session list", "workspace list"):
-                tmux("send-keys", f"clear; {GARRET} {args}; echo en''d", "Enter")
-                wait_screen("end")
+            for i, args in enumerate(("ls work:", "ls -l work:", "ls --json work:", "find work: '*'", "grep needle work:", "stat work:d", "workspace ls work",
+                         "cat work:a*", "get -r work: " + t + "/new", "session list", "workspace list")):
+                tmux("send-keys", f"clear; {GARRET} {args}; echo en''d{i}.", "Enter")
+                wait_screen(f"end{i}.")
                 text = screen()
                 if args == "ls work:":
                     assert "a\\033]0;title\\a\n" in text and "b\\n\\302\\23331m\n" in text and "c\\377\\\\\n" in text, text
