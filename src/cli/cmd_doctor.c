@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
+#include "cli/run_session.h"
 #include "provider/engine_client.h"
 
 struct doctor_opts {
@@ -94,7 +95,7 @@ static int doctor_main(int argc, char **argv)
 	struct doctor_opts o = { 0 };
 	struct doctor d = { 0 };
 	struct garret_error err = { 0 };
-	char state[] = "/tmp/garret-doctor-XXXXXX";
+	char runs[96], state[128] = "";
 	autofree char *program = cli_sibling("garret-engine");
 	int used = opt_parse(doctor_table, argc, argv, &o, &err), fd, status = 1;
 	pid_t pid = -1;
@@ -108,7 +109,8 @@ static int doctor_main(int argc, char **argv)
 		(void)garret_fail(
 			&err, GARRET_DENIED,
 			"sessions need root for now; running without it (rootless) comes later");
-	else if (!mkdtemp(state))
+	else if (private_runs_dir(runs, &err) == 0 &&
+		 (snprintf(state, sizeof(state), "%s/doctor-XXXXXX", runs) < 0 || !mkdtemp(state)))
 		(void)garret_fail_errno(&err, "make %s", state);
 	if (err.code)
 		return cli_fail(&err);

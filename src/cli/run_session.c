@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -152,6 +153,15 @@ static bool is_free(int dir, const char *name)
  * What a run left that was killed: nobody else would ever remove it, because each run has
  * a directory of its own.  An engine that outlives its owner for a moment still holds its locks.
  */
+/* An engine that was killed left the file system of its own mounted, where it needed one. */
+static void unmount_store(const char *runs, const char *name)
+{
+	char path[400];
+
+	(void)snprintf(path, sizeof(path), "%s/%s/store/mounted", runs, name);
+	(void)umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW); /* nearly always there is none */
+}
+
 static void sweep(const char *runs)
 {
 	autodir DIR *d = opendir(runs);
@@ -163,13 +173,15 @@ static void sweep(const char *runs)
 		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
 			continue;
 		fd = openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_free(fd, "lock") &&
-		    is_free(fd, "makers"))
-			(void)remove_tree_at(dirfd(d), e->d_name);
+		if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || !is_free(fd, "lock") ||
+		    !is_free(fd, "makers"))
+			continue;
+		unmount_store(runs, e->d_name);
+		(void)remove_tree_at(dirfd(d), e->d_name);
 	}
 }
 
-static int make_runs(char runs[96], struct garret_error *err)
+int private_runs_dir(char runs[96], struct garret_error *err)
 {
 	const char *base = getenv("GARRET_RUN_DIR");
 	struct stat st;
@@ -203,7 +215,7 @@ int private_session_start(struct private_session *s, const struct engine_open *s
 	s->volume_fds = volume_fds;
 	if (getrandom(s->spec.nonce, INIT_NONCE, 0) != INIT_NONCE)
 		return garret_fail_errno(err, "random bytes");
-	rc = make_runs(runs, err);
+	rc = private_runs_dir(runs, err);
 	if (rc == 0)
 		rc = make_locked(s, runs, err);
 	if (rc < 0)

@@ -33,6 +33,8 @@ struct private_session {
 	struct loop_later later;
 };
 
+/* Where private engines have their state, made when it isn't there; GARRET_RUN_DIR says where. */
+int private_runs_dir(char runs[96], struct garret_error *err);
 /* spec (strings borrowed until opened) lacks nonce and flags, which are set here. */
 int private_session_start(struct private_session *s, const struct engine_open *spec,
 			  const int *volume_fds, struct garret_error *err);
