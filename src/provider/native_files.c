@@ -155,19 +155,100 @@ void files_on_start(struct box *b, uint64_t request, const struct garret_error *
 
 /* ---- what a worker says ---- */
 
-static bool on_infos(struct box_file *f, uint16_t type, struct get *g)
+/* The kinds of frames that an operation may be answered with, before its END. */
+static unsigned kinds_of(enum file_op op)
 {
-	void (*tell)(void *, const struct file_info *) =
-		type == FILE_INFO ? f->events->info : f->events->entry;
+	enum {
+		INFO = 1 << (FILE_INFO - FILE_INFO),
+		ENTRIES = 1 << (FILE_ENTRIES - FILE_INFO),
+		MATCHES = 1 << (FILE_MATCHES - FILE_INFO),
+		DATA = 1 << (FILE_DATA - FILE_INFO),
+		TAKEN = 1 << (FILE_TAKEN - FILE_INFO)
+	};
+
+	switch (op) {
+	case FILE_STAT:
+	case FILE_DIGEST:
+		return INFO;
+	case FILE_LIST:
+	case FILE_WALK:
+	case FILE_GLOB:
+		return ENTRIES;
+	case FILE_GREP:
+		return MATCHES;
+	case FILE_READ:
+		return INFO | DATA;
+	case FILE_TEXT:
+	case FILE_TAR_OUT:
+		return DATA;
+	case FILE_WRITE:
+	case FILE_EDIT:
+		return INFO | TAKEN;
+	case FILE_TAR_IN:
+		return TAKEN;
+	default:
+		return 0;
+	}
+}
+
+/*
+ * Who hears of a file is made for what an honest worker says: what a file is,
+ * once, and before its bytes.  So nothing else gets there.
+ */
+static bool is_due(const struct box_file *f, uint16_t type)
+{
+	if (type == FILE_END)
+		return true;
+	if (type < FILE_INFO || type > FILE_TAKEN ||
+	    !(kinds_of(f->rq.op) & 1u << (type - FILE_INFO)))
+		return false;
+	if (type == FILE_INFO)
+		return !f->informed;
+	return type != FILE_DATA || f->rq.op != FILE_READ || (f->informed && !f->piped);
+}
+
+static bool on_info(struct box_file *f, struct get *g)
+{
+	struct file_info info;
+
+	if (!file_get_info(g, &info) || !get_done(g))
+		return false;
+	f->informed = true;
+	f->due = MIN(f->rq.length, info.tag.size);
+	if (f->events->info)
+		f->events->info(f->ctx, &info);
+	return true;
+}
+
+static bool on_data(struct box_file *f, struct get *g)
+{
+	const void *data;
+	size_t n;
+
+	data = get_rest(g, &n);
+	if (f->rq.op == FILE_READ) {
+		if (n > f->due)
+			return false;
+		f->due -= n;
+	}
+	if (f->events->data)
+		f->events->data(f->ctx, data, n);
+	return true;
+}
+
+static bool on_entries(struct box_file *f, struct get *g)
+{
 	struct file_info info;
 	bool gone = false;
 
 	f->gone = &gone;
 	do {
-		if (!file_get_info(g, &info))
+		if (!file_get_info(g, &info)) {
+			f->gone = NULL;
 			return false;
-		if (tell)
-			tell(f->ctx, &info);
+		}
+		if (f->events->entry)
+			f->events->entry(f->ctx, &info);
 	} while (!gone && g->at < g->len);
 	if (!gone)
 		f->gone = NULL;
@@ -181,8 +262,10 @@ static bool on_matches(struct box_file *f, struct get *g)
 
 	f->gone = &gone;
 	do {
-		if (!file_get_match(g, &m))
+		if (!file_get_match(g, &m)) {
+			f->gone = NULL;
 			return false;
+		}
 		if (f->events->match)
 			f->events->match(f->ctx, &m);
 	} while (!gone && g->at < g->len);
@@ -212,23 +295,19 @@ static bool on_file_end(struct file_worker *w, struct box_file *f, struct get *g
 static bool handle(struct file_worker *w, uint16_t type, struct get *g)
 {
 	struct box_file *f = w->job;
-	const void *data;
-	size_t n;
 
-	if (!f)
+	if (!f || !is_due(f, type))
 		return false;
 	f->told = true;
 	switch (type) {
 	case FILE_INFO:
+		return on_info(f, g);
 	case FILE_ENTRIES:
-		return on_infos(f, type, g);
+		return on_entries(f, g);
 	case FILE_MATCHES:
 		return on_matches(f, g);
 	case FILE_DATA:
-		data = get_rest(g, &n);
-		if (f->events->data)
-			f->events->data(f->ctx, data, n);
-		return true;
+		return on_data(f, g);
 	case FILE_TAKEN:
 		return body_taken(f, g);
 	case FILE_END:
@@ -420,6 +499,7 @@ int native_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err)
 	chan_send(&f->worker->chan, frame, init_end(&p), &out, ret_fd ? 1 : 0);
 	if (ret_fd)
 		*ret_fd = take_fd(&in);
+	f->piped = true;
 	return 0;
 }
 

@@ -72,9 +72,12 @@ struct box_file {
 	uint32_t frame_bytes;
 	const struct file_events *events;
 	void *ctx;
-	bool told;  /* something came: it can't be asked again elsewhere */
-	bool again; /* it was, once */
-	bool *gone; /* set when it ends inside its own callback */
+	bool told;     /* something came: it can't be asked again elsewhere */
+	bool again;    /* it was, once */
+	bool informed; /* its INFO came */
+	bool piped;    /* the bytes of a READ go elsewhere */
+	uint64_t due;  /* how many of its bytes may still come in frames */
+	bool *gone;    /* set when it ends inside its own callback */
 
 	/* native_body.c */
 	bool body_open;  /* BODY_END wasn't sent */
