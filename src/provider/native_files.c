@@ -395,6 +395,7 @@ static void send_request(struct file_worker *w, struct box_file *f)
 	else
 		loop_timer_set(w->box->p->loop, &w->timer, now_ms() + ms + GRACE_MS, on_overdue, w);
 	chan_send(&w->chan, f->frame, f->frame_bytes, NULL, 0);
+	chan_pause(&w->chan, f->paused);
 	if (!repeatable(&f->rq)) {
 		free(f->frame);
 		f->frame = NULL;
@@ -505,6 +506,7 @@ int native_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err)
 
 void native_file_pause(struct box_file *f, bool pause)
 {
+	f->paused = pause; /* for a worker that is yet to come */
 	if (f->worker && chan_is_open(&f->worker->chan))
 		chan_pause(&f->worker->chan, pause);
 }

@@ -77,6 +77,7 @@ struct box_file {
 	bool informed; /* its INFO came */
 	bool piped;    /* the bytes of a READ go elsewhere */
 	uint64_t due;  /* how many of its bytes may still come in frames */
+	bool paused;   /* nothing is to come for now */
 	bool *gone;    /* set when it ends inside its own callback */
 
 	/* native_body.c */

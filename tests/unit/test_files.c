@@ -194,4 +194,13 @@ TEST(entries_that_are_cut_off_end_the_operation)
 	assert_int_equal(t.entries, 2);
 }
 
+TEST(who_waits_for_a_worker_can_be_paused)
+{
+	t = (struct worker){ .say = { { FILE_INFO, 100, 1, false },
+				      { FILE_DATA, 100, 0, false },
+				      { FILE_END, 0, 0, false } } };
+	assert_int_equal(ask(FILE_READ, UINT64_MAX, true), 0);
+	assert_int_equal(t.data, 100);
+}
+
 TEST_MAIN
