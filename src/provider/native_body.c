@@ -52,6 +52,8 @@ void body_release(struct box_file *f)
 {
 	if (!f->ring)
 		return;
+	/* The worker may keep the memory for ever; what it uses of it from here on is its own. */
+	(void)madvise(f->ring, FILE_RING, MADV_REMOVE);
 	(void)munmap(f->ring, FILE_RING);
 	f->ring = NULL;
 	n_rings--;
