@@ -135,14 +135,28 @@ struct call *file_give_up(struct file_answer *a)
 
 /* ---- streaming ---- */
 
+static bool is_far_ahead(const struct file_answer *a)
+{
+	return a->out.len - a->sent > AHEAD_MAX;
+}
+
 static void rest_or_work(struct file_answer *a)
 {
-	bool much = a->out.len - a->sent > AHEAD_MAX;
+	bool much = is_far_ahead(a);
 
 	if (!a->op || much == a->paused)
 		return;
 	a->paused = much;
 	file_call_pause(a->op, much);
+}
+
+/* While the worker keeps ahead of the client there is no end where all is sent. */
+static void forget_sent(struct file_answer *a)
+{
+	if (a->sent < a->out.len && (a->sent < AHEAD_MAX || a->sent < a->out.len / 2))
+		return;
+	strbuf_remove_front(&a->out, a->sent);
+	a->sent = 0;
 }
 
 static ssize_t source_read(void *ctx, char *buf, size_t cap)
@@ -154,10 +168,7 @@ static ssize_t source_read(void *ctx, char *buf, size_t cap)
 		return a->broken ? -1 : a->ended ? 0 : HTTP_SOURCE_WAIT;
 	memcpy(buf, a->out.buf + a->sent, n);
 	a->sent += n;
-	if (a->sent == a->out.len) {
-		strbuf_reset(&a->out);
-		a->sent = 0;
-	}
+	forget_sent(a);
 	rest_or_work(a);
 	return (ssize_t)n;
 }

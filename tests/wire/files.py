@@ -369,6 +369,37 @@ def a_file_that_changes_while_it_is_read(d):
     assert f.old("stat", "/workspace/f")[0] == 200
 
 
+def resident_mib(d: Daemon) -> int:
+    with open(f"/proc/{d.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS")) >> 10
+
+
+def asked(d: Daemon, s: Session, method: str, path: str, body: dict | None = None) -> socket.socket:
+    """A request whose answer nobody has read yet."""
+    u = urlsplit(d.url)
+    c = socket.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    c.settimeout(60)
+    c.connect((u.hostname, u.port))
+    data = json.dumps(body).encode() if body else b""
+    c.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {s.token}\r\nContent-Type: application/json\r\n"
+              f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    return c
+
+
+@test
+def a_client_that_is_slower_than_the_worker_fills_no_memory(d):
+    s, _ = fresh(d)
+    s.sh("truncate -s 400M f; dd if=/dev/zero of=f bs=1M count=300 conv=notrunc")
+    before, got = resident_mib(d), 0
+    with asked(d, s, "GET", f"/v1/sessions/{s.id}/tar?path=/workspace") as c:
+        while got < 128 << 20:
+            got += len(c.recv(65536))
+            time.sleep(0.0003)
+        most = resident_mib(d)
+    assert most - before < 32 * SLOW, (before, most)
+
+
 @test
 def a_client_that_goes_away_gives_the_read_up(d):
     s, f = fresh(d)
