@@ -150,6 +150,8 @@ static void rest_or_work(struct file_answer *a)
 	file_call_pause(a->op, much);
 }
 
+static void begin_held(struct file_answer *a);
+
 /* While the worker keeps ahead of the client there is no end where all is sent. */
 static void forget_sent(struct file_answer *a)
 {
@@ -169,6 +171,7 @@ static ssize_t source_read(void *ctx, char *buf, size_t cap)
 	memcpy(buf, a->out.buf + a->sent, n);
 	a->sent += n;
 	forget_sent(a);
+	begin_held(a);
 	rest_or_work(a);
 	return (ssize_t)n;
 }
@@ -337,6 +340,9 @@ static void on_end(void *ctx, const struct file_end *end, const struct garret_er
 	} else if (a->kind->end && !a->failed) {
 		a->kind->end(a, end);
 	}
+	/* What the last of several left is freed with the answer, so that it counts until then. */
+	if (a->kind->each && !a->failed && !a->streaming && a->out.len > WHOLE_MAX)
+		file_stream(a);
 	a->ended = true;
 	a->broken = a->failed;
 	if (a->streaming && !a->piped)
@@ -369,11 +375,32 @@ static bool begin_op(struct file_answer *a, const char *log, const struct file_r
 	return a->op;
 }
 
-bool file_next(struct file_answer *a, const struct file_request *rq)
+static bool begin_next(struct file_answer *a, const struct file_request *rq)
 {
 	struct refusal no = { 0 };
 
 	return begin_op(a, NULL, rq, &no);
+}
+
+/* What each operation leaves in the answer is not bounded by how far ahead the worker may be. */
+bool file_next(struct file_answer *a, const struct file_request *rq)
+{
+	if (!a->streaming && a->out.len > WHOLE_MAX && a->kind->end)
+		file_stream(a);
+	if (!a->streaming || !is_far_ahead(a))
+		return begin_next(a, rq);
+	a->held = true;
+	a->next = *rq;
+	return true;
+}
+
+static void begin_held(struct file_answer *a)
+{
+	if (!a->held || is_far_ahead(a))
+		return;
+	a->held = false;
+	if (!begin_next(a, &a->next))
+		a->broken = true; /* the session ended meanwhile */
 }
 
 void file_begin_again(struct file_answer *a)
@@ -384,7 +411,7 @@ void file_begin_again(struct file_answer *a)
 
 	give_up_op(a);
 	strbuf_reset(&a->out);
-	if (file_next(a, &rq))
+	if (begin_next(a, &rq))
 		return;
 	settle(a);
 	call_refuse(a->call, 410, "The sandbox of session %s is gone", a->call->session_id);
@@ -480,7 +507,7 @@ struct file_answer *file_begin_archive(struct call *c, const struct file_kind *k
 	struct file_answer *a = answer_new(c, kind, rq);
 
 	a->archive = xstrdup(archive);
-	(void)file_next(a, rq);
+	(void)begin_next(a, rq);
 	return a;
 }
 

@@ -52,6 +52,8 @@ struct file_answer {
 	unsigned status;  /* NULL: 200 */
 	int64_t length;   /* of a streamed answer; -1: not known */
 	bool streaming, ended, broken, paused;
+	bool held; /* the next operation waits until the client has taken more */
+	struct file_request next;
 	bool piped;     /* a READ of much: the bytes don't come through here */
 	bool discard;   /* bytes that come aren't wanted */
 	uint64_t items; /* of the list that is being answered */
@@ -79,7 +81,10 @@ struct file_answer *file_begin_archive(struct call *c, const struct file_kind *k
 void file_begin_again(struct file_answer *a);
 /* A body that is here already (any length): given as there is room. Takes the memory. */
 void file_send_body(struct file_answer *a, struct strbuf *body);
-/* For each(): the next operation of the same answer; false: the session has ended. */
+/*
+ * For each(): the next operation of the same answer, when the client isn't far behind; rq's
+ * strings must last until then.  False: the session has ended.
+ */
 bool file_next(struct file_answer *a, const struct file_request *rq);
 /* For info(): what comes from now on is sent as it comes, `length` bytes or -1. */
 void file_stream(struct file_answer *a);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -63,14 +64,40 @@ static bool fill_paths(struct call *c, struct file_request *rq, const char *path
 
 /* ---- several at once ---- */
 
+/*
+ * A file is in memory whole before it is known whether it can be read to its end, and stays
+ * there until the client has it.  So there is a bound for all answers together, of which one
+ * session gets only a part.
+ */
+#define READ_MAX ((uint64_t)384 << 20)
+#define READ_SESSION_MAX ((uint64_t)128 << 20)
+
+static struct list batches = LIST_INIT(batches);
+
 struct batch {
+	struct list link; /* batches */
+	const struct call *call;
+	uint64_t held;      /* bytes of files in the answer, or on their way there */
 	const char **paths; /* borrowed from the call's values */
 	size_t at;
 	struct file_request rq;
 	uint64_t left;         /* READ: bytes that still may be answered */
 	struct strbuf content; /* of the file under way */
-	bool too_large;
+	bool too_large, no_room;
 };
+
+static bool has_room(const struct batch *b, uint64_t n)
+{
+	uint64_t all = 0, own = 0;
+	const struct batch *other;
+
+	list_foreach (other, &batches, link) {
+		all += other->held;
+		own += strcmp(other->call->session_id, b->call->session_id) ? 0 : other->held;
+	}
+	return n <= READ_MAX - MIN(all, READ_MAX) &&
+	       n <= READ_SESSION_MAX - MIN(own, READ_SESSION_MAX);
+}
 
 static void put_error(struct strbuf *out, const struct garret_error *err)
 {
@@ -129,7 +156,10 @@ static bool batch_next(struct file_answer *a, struct batch *b)
 
 	for (; b->paths[b->at]; b->at++) {
 		b->rq.path = b->paths[b->at];
-		b->too_large = a->discard = false;
+		b->too_large = b->no_room = a->discard = false;
+		/* Else a file of any size would come, to be thrown away. */
+		if (b->rq.op == FILE_READ)
+			b->rq.max_bytes = MAX(b->left, (uint64_t)1);
 		if (b->rq.path != json_path_nul)
 			return file_next(a, &b->rq);
 		b->paths[b->at] = "";
@@ -143,10 +173,14 @@ static bool batch_each(struct file_answer *a, const struct file_end *end,
 {
 	struct garret_error large = { .code = GARRET_TOO_LARGE,
 				      .msg = "more than max_bytes in all" };
+	struct garret_error full = {
+		.code = GARRET_EXHAUSTED,
+		.msg = "more is being read at the same time than there is memory for"
+	};
 	struct batch *b = a->extra;
 
 	(void)end;
-	put_result(a, b, err ? err : b->too_large ? &large : NULL);
+	put_result(a, b, err ? err : b->too_large ? &large : b->no_room ? &full : NULL);
 	b->left -= MIN(b->left, (uint64_t)b->content.len);
 	strbuf_release(&b->content);
 	b->at++;
@@ -167,10 +201,14 @@ static void batch_info(struct file_answer *a, const struct file_info *info)
 {
 	struct batch *b = a->extra;
 
-	if (b->rq.op != FILE_READ || info->tag.size <= b->left)
+	if (b->rq.op != FILE_READ)
 		return;
-	b->too_large = true;
-	file_skip(a, 0);
+	b->too_large = info->tag.size > b->left;
+	b->no_room = !b->too_large && !has_room(b, info->tag.size);
+	if (b->too_large || b->no_room)
+		file_skip(a, 0);
+	else
+		b->held += info->tag.size;
 }
 
 static void batch_data(struct file_answer *a, const void *data, size_t n)
@@ -184,6 +222,7 @@ static void batch_release(struct file_answer *a)
 {
 	struct batch *b = a->extra;
 
+	list_remove(&b->link);
 	strbuf_release(&b->content);
 }
 
@@ -206,7 +245,9 @@ static void begin_batch(struct call *c, uint8_t op, const char **paths, uint32_t
 					       .end = batch_end,
 					       .each = batch_each,
 					       .release = batch_release };
-	struct file_request rq = { .op = op, .flags = flags, .length = UINT64_MAX };
+	struct file_request rq = {
+		.op = op, .flags = flags, .length = UINT64_MAX, .max_bytes = max_bytes
+	};
 	struct file_answer *a;
 	struct batch *b;
 
@@ -217,8 +258,10 @@ static void begin_batch(struct call *c, uint8_t op, const char **paths, uint32_t
 	b = xnew(struct batch);
 	b->paths = paths;
 	b->rq = rq;
-	b->left = max_bytes;
+	b->left = rq.max_bytes;
 	strbuf_init(&b->content);
+	b->call = c;
+	list_append(&batches, &b->link);
 	a->extra = b;
 	json_open(&a->out, '{');
 	json_put_key(&a->out, "results");

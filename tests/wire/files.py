@@ -401,6 +401,37 @@ def a_client_that_is_slower_than_the_worker_fills_no_memory(d):
 
 
 @test
+def files_that_nobody_takes_fill_no_memory(d):
+    s, f = fresh(d)
+    s.sh("head -c 67108864 /dev/zero >f; truncate -s 1T sparse")
+    start = time.time()
+    r = f.new("read", 200, paths=["/workspace/sparse", "/workspace/none"])["results"]
+    assert [x["entry"] for x in r] == [None, None] and time.time() - start < 5 * SLOW, r
+    before = resident_mib(d)
+    waiting = [asked(d, s, "POST", f"/v1/sessions/{s.id}/files/read", {"paths": ["/workspace/f"]}) for _ in range(8)]
+    refused = 0
+    for c in waiting:
+        c.setblocking(False)
+    deadline = time.time() + 20 * SLOW
+    while refused < 6 and time.time() < deadline:
+        time.sleep(0.1)
+        refused = 0
+        for c in waiting:
+            try:
+                refused += b"at the same time" in c.recv(2000, socket.MSG_PEEK)
+            except BlockingIOError:
+                pass
+    grown = resident_mib(d) - before
+    for c in waiting:
+        c.close()
+    assert refused == 6 and grown < 500 * SLOW, (refused, grown)
+    deadline = time.time() + 20 * SLOW  # and the room is there again
+    while f.new("read", 200, paths=["/workspace/f"])["results"][0]["error"]:
+        assert time.time() < deadline
+        time.sleep(0.1)
+
+
+@test
 def a_client_that_goes_away_gives_the_read_up(d):
     s, f = fresh(d)
     s.sh("truncate -s 20G hole")
