@@ -15,6 +15,8 @@
 #include "base/auto.h"
 #include "base/mem.h"
 
+#define TREE_MAX (32u << 20) /* bytes of one item of trees, which is kept until it is whole */
+
 struct archive_state {
 	char *shown;         /* the path as it was asked for */
 	const char *missing; /* what isn't there: "directory", "file" */
@@ -29,6 +31,7 @@ struct archive_state {
 	struct file_request rq;
 	char *path; /* rq's */
 	struct strbuf item;
+	bool too_large;
 	uint64_t n;
 };
 
@@ -231,6 +234,12 @@ static void trees_entry(struct file_answer *a, const struct file_info *info)
 {
 	struct archive_state *st = a->extra;
 
+	if (st->item.len > TREE_MAX) {
+		st->too_large = true;
+		strbuf_reset(&st->item);
+	}
+	if (st->too_large)
+		return;
 	if (!st->item.len)
 		open_tree(&st->item);
 	put_relative(&st->item, st->path, info);
@@ -240,9 +249,15 @@ static void put_tree(struct file_answer *a, const struct file_end *end,
 		     const struct garret_error *err)
 {
 	struct archive_state *st = a->extra;
+	const struct garret_error large = { .code = GARRET_TOO_LARGE,
+					    .msg = "The tree is too large for one answer; ask for "
+						   "fewer entries" };
 	struct strbuf *out = &a->out;
 	char text[600];
 
+	if (st->too_large)
+		err = &large;
+	st->too_large = false;
 	file_next_item(a);
 	json_open(out, '{');
 	json_put_key(out, "session_id");

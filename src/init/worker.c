@@ -80,10 +80,12 @@ void worker_undo_append(struct worker *w)
 
 static void send_frame(struct worker *w, struct put *p)
 {
+	const uint64_t before = now_ms();
 	uint32_t n = init_end(p);
 
 	if (!n || msg_send(w->sock, p->buf, n, NULL, 0, NULL) < 0)
 		quit(w);
+	w->due_ms += now_ms() - before; /* the time of a slow client isn't ours */
 }
 
 static void begin(struct put *p, uint16_t type)

@@ -383,17 +383,23 @@ static bool takes_its_time(const struct file_request *rq)
 	return has_body(rq) || rq->op == FILE_READ || rq->op == FILE_TAR_OUT;
 }
 
-static void send_request(struct file_worker *w, struct box_file *f)
+/* For a worker that doesn't notice itself that its time is over. */
+static void set_deadline(struct file_worker *w, const struct box_file *f, bool none)
 {
-	uint32_t ms = f->rq.timeout_ms ? f->rq.timeout_ms : 60000;
+	const uint32_t ms = f->rq.timeout_ms ? f->rq.timeout_ms : 60000;
 
-	list_remove(&f->link);
-	f->worker = w;
-	w->job = f;
-	if (takes_its_time(&f->rq))
+	if (none || takes_its_time(&f->rq))
 		loop_timer_clear(&w->timer);
 	else
 		loop_timer_set(w->box->p->loop, &w->timer, now_ms() + ms + GRACE_MS, on_overdue, w);
+}
+
+static void send_request(struct file_worker *w, struct box_file *f)
+{
+	list_remove(&f->link);
+	f->worker = w;
+	w->job = f;
+	set_deadline(w, f, f->paused);
 	chan_send(&w->chan, f->frame, f->frame_bytes, NULL, 0);
 	chan_pause(&w->chan, f->paused);
 	if (!repeatable(&f->rq)) {
@@ -507,8 +513,11 @@ int native_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err)
 void native_file_pause(struct box_file *f, bool pause)
 {
 	f->paused = pause; /* for a worker that is yet to come */
-	if (f->worker && chan_is_open(&f->worker->chan))
-		chan_pause(&f->worker->chan, pause);
+	if (!f->worker || !chan_is_open(&f->worker->chan))
+		return;
+	chan_pause(&f->worker->chan, pause);
+	/* It is the client that takes so long. */
+	set_deadline(f->worker, f, pause);
 }
 
 void native_file_leave(struct box_file *f)
