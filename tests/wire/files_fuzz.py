@@ -44,6 +44,9 @@ TEMPORARY = re.compile(r"\.garret-|\.pydantic-ai-")
 DOCUMENTED = {"FileNotFoundError", "IsADirectoryError", "NotADirectoryError", "FileExistsError", "ValueError", "PermissionError", "OSError",
               "WorkspaceError", "_DamagedOutputError"}
 
+# k leads to d by 21 links; the kernel follows 40, kk has one more than 40.
+SETUP = """mkdir d /tmp/k; echo f > f; echo x > d/f; ln -s d l; ln -s loop loop; ln -s /tmp/k/20 k; ln -s /tmp/k/0 kk
+i=0; while [ $i -lt 39 ]; do ln -s $((i + 1)) /tmp/k/$i; i=$((i + 1)); done; ln -s /workspace/d /tmp/k/39"""
 # As uid 1000: what can't be read is told apart by its mode and size.
 WALK = r"""
 import hashlib, json, os, stat
@@ -92,6 +95,8 @@ real = os.path.realpath(bare)
 above = [bare[:i] for i, c in enumerate(bare) if c == '/' and i]
 print(json.dumps({'stat': say(os.stat, p), 'lstat': say(os.lstat, p), 'bare': say(os.stat, bare), 'bare_lstat': say(os.lstat, bare),
                   'broken_above': any(os.path.islink(a) and not os.path.exists(a) for a in above),
+                  'too_many': [n for n in (os.listdir(bare) if os.path.isdir(bare) and os.access(bare, os.R_OK) else [])
+                               if say(os.stat, bare + '/' + n) == 'ELOOP' and os.path.isdir(os.path.realpath(bare) + '/' + n)],
                   'may': ''.join(c for c, m in (('r', os.R_OK), ('x', os.X_OK)) if os.access(bare, m)),
                   'beside': os.access(os.path.dirname(real), os.W_OK)}))
 """
@@ -182,7 +187,7 @@ class Known(NamedTuple):
 
 def below_a_file(op: Op, native: tuple, shell: tuple, facts: dict) -> bool:
     return (op.kind in ("read", "stat", "list", "remove") and native == ("error", "NotADirectoryError") and
-            shell == ("error", "FileNotFoundError") and facts["lstat"] == "ENOTDIR")
+            shell == ("error", "FileNotFoundError") and facts["bare_lstat" if op.kind == "remove" else "bare"] == "ENOTDIR")
 
 
 def dots_sent_as_they_are(op: Op, native: tuple, shell: tuple, facts: dict) -> bool:
@@ -229,6 +234,11 @@ def list_of_what_is_not_searchable(op: Op, native: tuple, shell: tuple, facts: d
     return op.kind == "list" and native[0] == "ok" and shell == ("error", "WorkspaceError") and facts["may"] == "r"
 
 
+def entries_behind_too_many_links(op: Op, native: tuple, shell: tuple, facts: dict) -> bool:
+    return (op.kind == "list" and native[0] == shell[0] == "ok" and
+            [(n, p, d and n not in facts["too_many"]) for n, p, d in native[1]] == shell[1])
+
+
 LOOKING = ("read", "stat", "list", "exists")
 NOWHERE = ("ENOENT", "ELOOP", "ENOTDIR", "EACCES", "ENAMETOOLONG")
 KNOWN: list[Known] = [
@@ -241,6 +251,8 @@ KNOWN: list[Known] = [
           onto_a_directory_in_a_closed_one),
     Known("the shell's way lists its own scratch file", own_scratch_file_listed),
     Known("a name that isn't UTF-8: U+FFFD natively (wire 9.5), surrogates in the shell's way", names_that_are_no_text),
+    Known("an entry whose whole path has more links than the kernel follows: natively it is looked at from its directory",
+          entries_behind_too_many_links),
     Known("a directory that may be read but not searched: its names natively, find fails", list_of_what_is_not_searchable),
 ]
 
@@ -336,9 +348,9 @@ async def sequence(report: Report, number: int, count: int, services: list[Sandb
     done: list[str] = []
     try:
         for s in sides:
-            await s.command("sh", "-c", "mkdir d; echo f > f; echo x > d/f; ln -s d l; ln -s loop loop")
+            await s.command("sh", "-c", SETUP)
         for at in range(count):
-            op = make_op(r, names + ["l", "loop"])
+            op = make_op(r, names + ["l", "loop", r.choice(("k", "kk"))])
             a, b = await asyncio.gather(native.do(op), shell.do(op))
             report.operations += 1
             report.same_errors += a == b and a[0] == "error"

@@ -450,7 +450,7 @@ def d2_trees_never_follow_a_link(b):
                                            (f"/workspace/t/e{i}/x/f", f"/workspace/t/e{i}/x/m"))]
 
     def one(c, r, n):
-        kind = r.choice(("remove", "remove", "remove", "copy", "chmod", "tar", "grep", "glob", "walk"))
+        kind = r.choice(("remove", "remove", "remove", "copy", "chmod", "untar", "tar", "grep", "glob", "walk"))
         if kind == "remove":
             status, data = c.new("remove", path="/workspace/t", recursive=True) if n % 2 else c.old("remove", f"/workspace/t/{'de'[n // 2 % 2]}{n % 6}")
         elif kind == "copy":
@@ -461,6 +461,8 @@ def d2_trees_never_follow_a_link(b):
                 c.new("remove", path=f"/workspace/c{threading.get_ident()}", recursive=True)
         elif kind == "chmod":
             status, data = c.new("chmod", path="/workspace/t", mode="0700", recursive=True)
+        elif kind == "untar":
+            status, data = c.tar_in("/workspace/t", small_tar(*[f"{name}/planted" for name in (f"d{n % 6}", f"e{n % 6}/x/y", f"e{n % 6}/x/l")]))
         elif kind == "tar":
             status, data = c.tar_out("/workspace/t")
         elif kind == "grep":
