@@ -595,14 +595,19 @@ void file_put_etag(const struct file_tag *t, char out[72])
 
 bool file_get_etag(const char *s, struct file_tag *ret)
 {
-	unsigned long long v[4];
-	int n = 0;
+	uint64_t v[4];
 
-	if (sscanf(s, "\"%llx-%llx-%llx-%llx\"%n", &v[0], &v[1], &v[2], &v[3], &n) != 4 || !n ||
-	    s[n])
-		return false;
+	for (int i = 0; i < 4; i++) {
+		const size_t digits = strspn(s + 1, "0123456789abcdef");
+
+		/* A quote in front, dashes between. */
+		if (*s != (i ? '-' : '"') || !digits || digits > 16)
+			return false;
+		v[i] = strtoull(s + 1, NULL, 16);
+		s += digits + 1;
+	}
 	*ret = (struct file_tag){ v[0], v[1], v[2], v[3] };
-	return true;
+	return *s == '"' && !s[1];
 }
 
 const char *file_base_name(const char *path)

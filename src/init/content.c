@@ -120,7 +120,7 @@ static int read_unsized(struct worker *w, int fd, struct file_info *info, struct
 int op_read(struct worker *w, struct garret_error *err)
 {
 	struct file_info info = { .name = "" };
-	struct stat st;
+	struct stat st = { .st_size = 0 };
 	autoclose int fd = content_open(w, &st, err);
 	autoclose int pipe_fd = -EBADF;
 	uint64_t from, n;

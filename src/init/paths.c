@@ -320,10 +320,7 @@ bool tree_join(char out[FILE_NAME_MAX + 1], const char *dir, const char *name)
 
 	if (d + n + 1 > FILE_NAME_MAX)
 		return false;
-	memcpy(out, dir, d);
-	if (d)
-		out[d++] = '/';
-	memcpy(out + d, name, n + 1);
+	(void)stpcpy(stpcpy(stpcpy(out, dir), d ? "/" : ""), name);
 	return true;
 }
 

@@ -297,6 +297,7 @@ static void send_end(struct worker *w, int rc, const struct garret_error *err)
 	begin(&p, FILE_END);
 	file_put_end(&p, e);
 	send_frame(w, &p);
+	e->msg = NULL; /* it was err's */
 }
 
 /* ---- requests ---- */
