@@ -192,6 +192,14 @@ static void request_body(struct strbuf *out, const struct json_field *fields)
 	strbuf_addstr(out, "]}}}}");
 }
 
+/* What is no JSON is taken as it comes: the bytes of a file, an archive. */
+static void plain_body(struct strbuf *out)
+{
+	json_put_raw(out, "\"requestBody\":{\"required\":true,\"content\":"
+			  "{\"application/octet-stream\":{\"schema\":"
+			  "{\"type\":\"string\",\"format\":\"binary\"}}}}");
+}
+
 static void parameters(struct strbuf *out, const char *place, const struct json_field *fields)
 {
 	for (const struct json_field *f = fields; f && f->name; f++) {
@@ -212,6 +220,10 @@ static void answers(struct strbuf *out, const struct route *r)
 	if (r->upgrades) {
 		json_put_raw(out, "\"101\":{\"description\":\"The protocol is garret-stream/1\"},"
 				  "\"426\":{\"description\":\"Ask for the upgrade\"}");
+	} else if (r->answer && strchr(r->answer, '/')) {
+		json_put_raw(out, "\"200\":{\"description\":\"Done\",\"content\":{");
+		json_put_key(out, r->answer);
+		strbuf_addstr(out, "{\"schema\":{\"type\":\"string\",\"format\":\"binary\"}}}}");
 	} else if (!r->answer) {
 		json_put_raw(out, "\"204\":{\"description\":\"Done\"}");
 	} else {
@@ -239,6 +251,7 @@ static void operation(struct strbuf *out, const struct route *r)
 
 	json_put_key(out, strcmp(r->method, "GET") == 0    ? "get"
 			  : strcmp(r->method, "POST") == 0 ? "post"
+			  : strcmp(r->method, "PUT") == 0  ? "put"
 							   : "delete");
 	json_open(out, '{');
 	text(out, "summary", r->summary);
@@ -250,10 +263,18 @@ static void operation(struct strbuf *out, const struct route *r)
 	json_close(out, ']');
 	if (r->body)
 		request_body(out, r->body);
+	else if (r->unread)
+		plain_body(out);
 	answers(out, r);
 	if (r->auth != ROUTE_OPEN)
 		json_put_raw(out, "\"security\":[{\"SandboxToken\":[]}]");
 	json_close(out, '}');
+}
+
+/* The pages that describe the service are no part of it; who wants those finds them at /. */
+static bool is_page(const struct route *r)
+{
+	return r->handle == openapi_document || r->handle == openapi_page;
 }
 
 static bool seen_before(const struct route *r)
@@ -272,7 +293,7 @@ static char *make_document(void)
 			   "\"Isolated workspaces for AI agents\",\"version\":\"" GARRET_VERSION
 			   "\"},\"paths\":{");
 	for (const struct route *r = routes; r->path; r++) {
-		if (r->head || seen_before(r))
+		if (is_page(r) || seen_before(r))
 			continue;
 		json_put_key(&out, r->path);
 		json_open(&out, '{');

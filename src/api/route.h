@@ -37,7 +37,8 @@ struct route {
 	size_t values_size;                             /* of the struct that the tables fill */
 	const struct json_field *params, *query, *body; /* params: beyond session_id */
 	void (*handle)(struct call *c);
-	const char *summary, *answer; /* for the OpenAPI document: text, name of a shape or NULL */
+	/* For the OpenAPI document: text; name of a shape, a media type or NULL. */
+	const char *summary, *answer;
 };
 
 extern const struct route routes[]; /* ends with path NULL */
