@@ -157,6 +157,9 @@ static int apply_edits(struct work *k, struct garret_error *err)
 		number++;
 		if (rc < 0) {
 			w->end.count = found;
+			/* Who asked for one needs no number. */
+			if (number == 1 && !edit_next(&g, &e))
+				return rc;
 			return garret_wrap(rc, err, "edit %u", number);
 		}
 		w->end.count += found;

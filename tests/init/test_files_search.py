@@ -564,8 +564,9 @@ def an_edit_that_fits_nowhere_or_twice_changes_nothing(t):
     path = t.file("f", b"one two two aaa\n", 0o666)
     before = os.stat(path)
     cases = [
-        ([(b"nowhere", b"x")], "conflict", 0, "edit 1: the old text is not there"),
-        ([(b"two", b"x")], "conflict", 2, "edit 1: the old text is there 2 times"),
+        ([(b"nowhere", b"x")], "conflict", 0, "the old text is not there"),
+        ([(b"nowhere", b"x"), (b"one", b"1")], "conflict", 0, "edit 1: the old text is not there"),
+        ([(b"two", b"x")], "conflict", 2, "the old text is there 2 times"),
         ([(b"aa", b"x")], "conflict", 2, "2 times"),
         ([(b"one", b"1"), (b"one", b"2")], "conflict", 0, "edit 2"),
         ([(b"one", b"1"), (b"nowhere", b"2", True)], "conflict", 0, "edit 2"),
@@ -575,6 +576,7 @@ def an_edit_that_fits_nowhere_or_twice_changes_nothing(t):
     for edits, code, count, text in cases:
         r = edit(t, "f", *edits)
         assert r.end.code == code and text in r.end.msg and r.info is None, (edits, r.end)
+        assert len(edits) != 1 or "edit 1" not in r.end.msg or code != "conflict", (edits, r.end)
         assert code != "conflict" or r.end.count == count, (edits, r.end)
         st = os.stat(path)
         assert (st.st_ino, st.st_mtime_ns) == (before.st_ino, before.st_mtime_ns) and os.listdir(t.dir) == [b"f"]
