@@ -111,6 +111,13 @@ static int parse_short(const struct opt *table, int argc, char *const *argv, int
 	return i + 1;
 }
 
+static int parse_one(const struct opt *table, int argc, char *const *argv, int i, void *into,
+		     struct garret_error *err)
+{
+	return argv[i][1] == '-' ? parse_long(table, argc, argv, i, into, err)
+				 : parse_short(table, argc, argv, i, into, err);
+}
+
 int opt_parse(const struct opt *table, int argc, char *const *argv, void *into,
 	      struct garret_error *err)
 {
@@ -121,10 +128,46 @@ int opt_parse(const struct opt *table, int argc, char *const *argv, void *into,
 			return i + 1;
 		if (argv[i][0] != '-' || !argv[i][1])
 			return i;
-		i = argv[i][1] == '-' ? parse_long(table, argc, argv, i, into, err)
-				      : parse_short(table, argc, argv, i, into, err);
+		i = parse_one(table, argc, argv, i, into, err);
 	}
 	return i;
+}
+
+/* argv[from...to-1] to the place of argv[at], and what is between behind it. */
+static void move_words(char **argv, int at, int from, int to)
+{
+	for (; from < to; at++, from++) {
+		char *word = argv[from];
+
+		memmove(argv + at + 1, argv + at, (size_t)(from - at) * sizeof(*argv));
+		argv[at] = word;
+	}
+}
+
+int opt_parse_all(const struct opt *table, int argc, char **argv, void *into,
+		  struct garret_error *err)
+{
+	int first = 1, next = 1; /* the words found so far are argv[first...next-1] */
+
+	while (next < argc) {
+		bool end = !strcmp(argv[next], "--");
+		int to = next + 1;
+
+		if (!end && (argv[next][0] != '-' || !argv[next][1])) {
+			next++;
+			continue;
+		}
+		if (!end)
+			to = parse_one(table, argc, argv, next, into, err);
+		if (to < 0)
+			return to;
+		move_words(argv, first, next, to);
+		first += to - next;
+		next = to;
+		if (end)
+			break;
+	}
+	return first;
 }
 
 void opt_help(const struct opt *table, struct strbuf *out)

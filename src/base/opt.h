@@ -47,6 +47,13 @@ struct opt_list {
  */
 int opt_parse(const struct opt *table, int argc, char *const *argv, void *into,
 	      struct garret_error *err);
+/*
+ * The same with options between and behind the words, up to "--": the words are
+ * moved to the end of argv, in their order.  For commands whose words are never
+ * another program's options.
+ */
+int opt_parse_all(const struct opt *table, int argc, char **argv, void *into,
+		  struct garret_error *err);
 void opt_help(const struct opt *table, struct strbuf *out);
 
 #endif

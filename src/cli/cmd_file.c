@@ -11,7 +11,7 @@ bool file_command_begin(struct file_command *c, const struct command *command, i
 	int used;
 
 	*c = (struct file_command){ 0 };
-	used = opt_parse(command->table, argc, argv, &c->opts, &err);
+	used = opt_parse_all(command->table, argc, argv, &c->opts, &err);
 	if (used >= 0 && c->opts.help) {
 		c->status = cli_help(command);
 		return false;

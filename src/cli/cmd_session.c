@@ -42,7 +42,7 @@ static int begin(const struct command *c, int argc, char **argv, int words, stru
 		 struct remote *r, char ***rest, int *status)
 {
 	struct garret_error err = { 0 };
-	int used = opt_parse(c->table, argc, argv, o, &err);
+	int used = opt_parse_all(c->table, argc, argv, o, &err);
 
 	if (used >= 0 && o->help) {
 		struct command shown = *c;

@@ -503,7 +503,7 @@ def trees_go_both_ways():
         packed = g("tar", "c", "work:dots")
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             assert "link" in tar.getnames()
-        g.fails(2, "usage: garret tar", "tar", "x", "--json", "work:x", input=packed)
+        assert json.loads(g("tar", "x", "work:behind", "--json", input=packed))["entries"] > 10
         assert json.loads(g("tar", "--json", "x", "work:unpacked/here", input=packed))["entries"] > 10
         assert s.sh("diff -r --no-dereference dots unpacked/here")["exit_code"] == 0
         g.fails(2, "ends early", "tar", "x", "work:cut", input=packed[:1500])

@@ -169,6 +169,25 @@ TEST(options_are_parsed_up_to_the_first_word)
 	assert_string_equal(o.list.item[1], "2");
 }
 
+TEST(options_between_and_behind_words)
+{
+	char a[] = "x", b[] = "one", c[] = "--flag", d[] = "-", e[] = "--text", f[] = "a b",
+	     g[] = "two", h[] = "--", i[] = "--other";
+	char *argv[] = { a, b, c, d, e, f, g, h, i, NULL };
+	char bogus[] = "--bogus", *bad[] = { a, b, bogus, NULL };
+	struct some_opts o = { 0 };
+
+	assert_int_equal(opt_parse_all(some_table, 9, argv, &o, NULL), 5);
+	assert_true(o.flag && !o.other);
+	assert_string_equal(o.text, "a b");
+	assert_ptr_equal(argv[5], b);
+	assert_ptr_equal(argv[6], d);
+	assert_ptr_equal(argv[7], g);
+	assert_ptr_equal(argv[8], i);
+	assert_null(argv[9]);
+	assert_int_equal(opt_parse_all(some_table, 3, bad, &o, NULL), -GARRET_INVALID);
+}
+
 TEST(a_bad_option_is_named_with_what_it_wants)
 {
 	static const struct {
