@@ -35,7 +35,7 @@ static int ask_work_dir(struct files *f, const struct place *p, struct garret_er
 	if (rc == -GARRET_UNAUTHORIZED)
 		return garret_fail(
 			err, GARRET_UNAUTHORIZED,
-			"%s: only with the service's token is the work directory known: give a path from / on",
+			"%s: the token is not the service's: with that of a session give a path from / on",
 			p->text);
 	if (rc < 0)
 		return rc;

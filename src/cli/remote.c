@@ -12,10 +12,21 @@
 
 #define ANSWER_MAX (128u * 1024 * 1024) /* 10 MiB of output grow sixfold at most */
 
+/* Whether something is there that speaks HTTP, token or not. */
+static bool daemon_answers(const struct remote *r, struct garret_error *err)
+{
+	autobuf struct strbuf answer = STRBUF_INIT;
+	int status;
+
+	return http1_request(&r->target, "GET", "/healthz", NULL, NULL, 64 * 1024, &status, &answer,
+			     err) >= 0;
+}
+
 static int find_token(struct remote *r, struct garret_error *err)
 {
 	const char *token = getenv("SANDBOXD_TOKEN"), *state = getenv("GARRET_STATE_DIR");
 	autofree char *path = NULL;
+	int why;
 
 	if (token && *token) {
 		if (strlen(token) >= sizeof(r->token) || strpbrk(token, "\r\n"))
@@ -26,12 +37,16 @@ static int find_token(struct remote *r, struct garret_error *err)
 		return 0;
 	}
 	path = xasprintf("%s/daemon/token", state && *state ? state : "/var/lib/garret");
-	if (read_file_at(AT_FDCWD, path, r->token, sizeof(r->token)) < 0)
-		return garret_fail(
-			err, GARRET_UNAUTHORIZED,
-			"no token: set SANDBOXD_TOKEN, or run where `garret serve` keeps its own (%s: %s)",
-			path, strerror(errno));
-	return 0;
+	if (read_file_at(AT_FDCWD, path, r->token, sizeof(r->token)) >= 0)
+		return 0;
+	why = errno;
+	/* Before its first start there is no token either, but that isn't what is missing. */
+	if (why == ENOENT && !daemon_answers(r, err))
+		return -(int)err->code;
+	return garret_fail(
+		err, GARRET_UNAUTHORIZED,
+		"no token: set SANDBOXD_TOKEN, or GARRET_STATE_DIR as `garret serve` has it (%s: %s)",
+		path, strerror(why));
 }
 
 int remote_find(struct remote *r, const char *url, struct garret_error *err)

@@ -140,7 +140,9 @@ def file_errors_have_statuses_and_name_the_path():
             s.sh("printf rr > twice")
             g.fails(status, word, *args)
         bad = dict(g.env)
-        for change, status, word in (({"SANDBOXD_TOKEN": "wrong"}, 3, "token"), ({"GARRET_URL": "http://127.0.0.1:1"}, 9, "no daemon")):
+        for change, status, word in (({"SANDBOXD_TOKEN": "wrong"}, 3, "token"), ({"GARRET_URL": "http://127.0.0.1:1"}, 9, "no daemon"),
+                                     ({"SANDBOXD_TOKEN": "", "GARRET_STATE_DIR": t + "/none"}, 3, "GARRET_STATE_DIR"),
+                                     ({"SANDBOXD_TOKEN": "", "GARRET_STATE_DIR": t + "/none", "GARRET_URL": "http://127.0.0.1:1"}, 9, "no daemon")):
             g.env = {**bad, **change}
             for args in (("ls", "work:"), ("ls", "work:/workspace"), ("cat", "work:/workspace/d/f"), ("put", "/etc/passwd", "work:/workspace/x")):
                 g.fails(status, word, *args)
