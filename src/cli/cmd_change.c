@@ -1,4 +1,5 @@
 /* garret cp, mv, rm, mkdir, edit: changes inside of a session. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static const struct opt mv_table[] = {
 	FILE_OPTS_END
 };
 static const struct opt rm_table[] = {
-	FILE_OPT(recursive, "recursive", 'r', OPT_FLAG, NULL, "a directory with what is in it"),
+	FILE_OPT(recursive, "recursive", 'r', OPT_FLAG, NULL, "directories with what is in them"),
 	FILE_OPT(force,     "force",     'f', OPT_FLAG, NULL, "what isn't there is no error"),
 	FILE_OPTS_END
 };
@@ -65,7 +66,7 @@ const struct command command_mv = {
 const struct command command_rm = {
 	.name = "rm",
 	.synopsis = "[-r] [-f] ID:PATH...",
-	.help = "Remove files of a session.",
+	.help = "Remove files and empty directories of a session.",
 	.table = rm_table,
 	.main = rm_main,
 };
@@ -169,6 +170,8 @@ static int rm_main(int argc, char **argv)
 		/* With an errno it is the path that is missing, else the session. */
 		if (rc == -GARRET_NOT_FOUND && err.sys && c.opts.force)
 			rc = 0;
+		if (rc < 0 && err.sys == ENOTEMPTY && !c.opts.recursive)
+			rc = garret_fail(&err, err.code, "%s: Directory not empty (rm -r)", p.text);
 		if (rc < 0)
 			file_command_failed(&c, &err);
 	}

@@ -105,10 +105,16 @@ static int get_into(struct file_command *c, const struct place *p, const struct 
 	mode_t mode = 0;
 	int rc = 0;
 
-	if (t->dir >= 0)
+	if (t->dir >= 0) {
 		rc = host_file_create(&file, t->dir, t->name, err);
-	else if ((file.fd = open(t->path, O_WRONLY | O_NOCTTY | O_CLOEXEC)) < 0)
+		/* It knows the last name only. */
+		if (rc < 0 && err->sys) {
+			errno = err->sys;
+			rc = garret_fail_errno(err, "%s", t->path);
+		}
+	} else if ((file.fd = open(t->path, O_WRONLY | O_NOCTTY | O_CLOEXEC)) < 0) {
 		rc = garret_fail_errno(err, "%s", t->path);
+	}
 	if (rc == 0)
 		rc = transfer_get(&c->files, p, &to, &mode, progress, err);
 	if (rc == 0)

@@ -80,10 +80,11 @@ static void print_session(json_t *s)
 		     json_is_string(tenant) ? json_string_value(tenant) : "-",
 		     json_is_true(json_object_get(s, "alive")) ? "alive" : "dead ", idle);
 	if (json_is_object(u))
-		(void)printf(" %8.1f MiB %5.1f%% %4lld processes",
+		(void)printf(" %8.1f MiB %5.1f%% %4lld process%s",
 			     json_number_value(json_object_get(u, "memory_bytes")) / 1048576.0,
 			     json_number_value(json_object_get(u, "cpu_percent")),
-			     (long long)json_integer_value(json_object_get(u, "pids")));
+			     (long long)json_integer_value(json_object_get(u, "pids")),
+			     json_integer_value(json_object_get(u, "pids")) == 1 ? "" : "es");
 	(void)putchar('\n');
 }
 

@@ -71,7 +71,7 @@ int host_file_create(struct host_file *f, int dir, const char *name, struct garr
 
 int host_file_write(struct host_file *f, const void *data, size_t n, struct garret_error *err)
 {
-	return write_full(f->fd, data, n) < 0 ? garret_fail_errno(err, "write") : 0;
+	return write_full(f->fd, data, n) < 0 ? garret_fail_errno(err, "write to the host") : 0;
 }
 
 int host_file_commit(struct host_file *f, mode_t mode, struct garret_error *err)
