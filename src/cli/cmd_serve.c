@@ -25,18 +25,27 @@ static const struct opt serve_table[] = {
 	{ 0 },
 };
 
+/* The daemon takes absolute paths only; a word of ours is meant from where we are. */
+static char *absolute(const char *path)
+{
+	autofree char *here = path && *path && path[0] != '/' ? getcwd(NULL, 0) : NULL;
+
+	return here ? xasprintf("%s/%s", here, path) : path ? xstrdup(path) : NULL;
+}
+
 static int serve_main(int argc, char **argv)
 {
 	struct serve_opts o = { 0 };
 	struct garret_error err = { 0 };
 	autofree char *program = cli_sibling("garretd");
 	int used = opt_parse(serve_table, argc, argv, &o, &err);
+	autofree char *sock = absolute(o.socket), *state = absolute(o.state);
 	const struct {
 		const char *value, *name;
 	} settings[] = { { o.host, "SANDBOXD_HOST" },
 			 { o.port, "SANDBOXD_PORT" },
-			 { o.socket, "GARRET_SOCKET" },
-			 { o.state, "GARRET_STATE_DIR" } };
+			 { sock, "GARRET_SOCKET" },
+			 { state, "GARRET_STATE_DIR" } };
 
 	if (used < 0)
 		return cli_fail(&err);

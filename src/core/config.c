@@ -506,6 +506,11 @@ static int check(struct config *c, struct garret_error *err)
 		return garret_fail(
 			err, GARRET_INVALID,
 			"SANDBOXD_MAX_OPEN_SESSIONS: must be at least SANDBOXD_MAX_SESSIONS");
+	/* Whoever reads it may be in another directory, and so may the next start. */
+	if (c->state_dir[0] != '/')
+		return garret_fail(err, GARRET_INVALID,
+				   "GARRET_STATE_DIR: an absolute path, not \"%.100s\"",
+				   c->state_dir);
 	rc = check_work_dir(c->work_dir, err);
 	return rc < 0 ? rc : check_given(c, err);
 }

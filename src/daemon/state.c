@@ -69,9 +69,6 @@ int state_prepare(const char *state_dir, uid_t uid, gid_t gid, struct state *ret
 	autoclose int top = -EBADF, dir = -EBADF, lock = -EBADF;
 	int rc;
 
-	if (state_dir[0] != '/')
-		return garret_fail(err, GARRET_INVALID,
-				   "GARRET_STATE_DIR: an absolute path, not \"%.100s\"", state_dir);
 	rc = make_parents(state_dir, err);
 	if (rc < 0)
 		return rc;

@@ -14,7 +14,7 @@ static void clear_settings(void)
 		"SANDBOXD_RUNTIMES",          "SANDBOXD_MAX_SESSIONS", "SANDBOXD_CPUS",
 		"SANDBOXD_MEM_LIMIT",         "SANDBOXD_NATIVE_FILES", "SANDBOXD_DEFAULT_RUNTIME",
 		"SANDBOXD_MAX_OPEN_SESSIONS", "SANDBOXD_WORK_DIR",     "SANDBOXD_PIDS_LIMIT",
-		"SANDBOXD_IDLE_TIMEOUT"
+		"SANDBOXD_IDLE_TIMEOUT",      "GARRET_STATE_DIR"
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -87,6 +87,7 @@ TEST(a_bad_value_is_refused_by_name)
 		{ "SANDBOXD_IDLE_TIMEOUT", "", "SANDBOXD_IDLE_TIMEOUT" },
 		{ "SANDBOXD_NATIVE_FILES", "maybe", "SANDBOXD_NATIVE_FILES" },
 		{ "SANDBOXD_WORK_DIR", "/a/../b", "SANDBOXD_WORK_DIR" },
+		{ "GARRET_STATE_DIR", "state", "absolute" },
 		{ "SANDBOXD_RUNTIMES", "a", "alias=source" },
 		{ "SANDBOXD_RUNTIMES", "a=", "must not be empty" },
 		{ "SANDBOXD_RUNTIMES", "a=host,a=host", "twice" },
