@@ -54,6 +54,8 @@ int cli_subcommand(const struct command *c, int argc, char **argv)
 	for (const struct command *s = c->subcommands; argc > 1 && s->name; s++)
 		if (!strcmp(argv[1], s->name))
 			return s->main(argc - 1, argv + 1);
+	if (argc > 1 && !help)
+		(void)fprintf(to, "garret: %s has no command \"%.60s\"\n", c->name, argv[1]);
 	(void)fprintf(to, "Usage: garret %s COMMAND [OPTIONS]\n\n%s\n\n", c->name, c->help);
 	for (const struct command *s = c->subcommands; s->name; s++)
 		(void)fprintf(to, "  %-8s %s\n", s->name, s->help);
@@ -94,8 +96,8 @@ static void complete_table(const char *name, const struct opt *table)
 {
 	(void)printf("    %s) words=\"", name);
 	for (; table && table->name; table++)
-		(void)printf("--%s ", table->name);
-	(void)printf("--help\" ;;\n");
+		(void)printf(" --%s", table->name);
+	(void)printf("\" ;;\n");
 }
 
 static void complete_subcommands(const struct command *c)
@@ -114,6 +116,13 @@ static void complete_subcommands(const struct command *c)
 /* For bash, from the same tables as --help. */
 static int completion(int argc, char **argv)
 {
+	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+		(void)fputs(
+			"Usage: garret completion bash\n\n"
+			"Print completion for a shell, as in: source <(garret completion bash)\n",
+			stdout);
+		return 0;
+	}
 	if (argc != 2 || strcmp(argv[1], "bash") != 0) {
 		(void)fputs("garret: completion takes the name of a shell: bash\n", stderr);
 		return 2;
@@ -128,6 +137,7 @@ static int completion(int argc, char **argv)
 		else
 			complete_table((*c)->name, (*c)->table);
 	}
+	(void)puts("    completion) words=bash ;;");
 	(void)puts("  esac\n  if [ \"$COMP_CWORD\" = 1 ]; then");
 	(void)printf("    words=\"");
 	for (const struct command *const *c = commands; *c; c++)
