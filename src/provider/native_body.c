@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "provider/native_impl.h"
 
-#define FRAMES_BYTES (128u << 10) /* of a body that is not worth a ring */
-#define RINGS_MAX 64              /* at a time, of all sessions */
+#define FRAMES_BYTES (1u << 20) /* of a body that is not worth a ring */
+#define RINGS_MAX 64            /* at a time, of all sessions */
 
 static unsigned n_rings;
 
@@ -31,6 +31,20 @@ static int sealed_memory(size_t n)
 	return take_fd(&fd);
 }
 
+/* One frame of what was collected: the pieces that HTTP gives are smaller than a frame. */
+static void send_collected(struct box_file *f)
+{
+	uint8_t frame[INIT_FRAME_MAX];
+	struct put p;
+
+	if (!f->collected.len)
+		return;
+	init_begin(&p, frame, FILE_BODY, 0);
+	put_bytes(&p, f->collected.buf, f->collected.len);
+	chan_send(&f->worker->chan, frame, init_end(&p), NULL, 0);
+	strbuf_reset(&f->collected);
+}
+
 static void open_ring(struct box_file *f)
 {
 	autoclose int fd = n_rings < RINGS_MAX ? sealed_memory(FILE_RING) : -1;
@@ -39,6 +53,7 @@ static void open_ring(struct box_file *f)
 	void *m;
 
 	f->no_ring = true;
+	send_collected(f);
 	m = fd < 0 ? MAP_FAILED : mmap(NULL, FILE_RING, PROT_WRITE, MAP_SHARED, fd, 0);
 	if (m == MAP_FAILED)
 		return; /* frames do it as well */
@@ -50,6 +65,7 @@ static void open_ring(struct box_file *f)
 
 void body_release(struct box_file *f)
 {
+	strbuf_release(&f->collected);
 	if (!f->ring)
 		return;
 	/* The worker may keep the memory for ever; what it uses of it from here on is its own. */
@@ -92,16 +108,14 @@ static size_t fill_ring(struct box_file *f, const uint8_t *data, size_t n)
 
 static size_t send_frames(struct box_file *f, const uint8_t *data, size_t n)
 {
-	uint8_t frame[INIT_FRAME_MAX];
 	size_t done = 0;
 
 	while (done < n && f->worker->chan.queued_bytes < BODY_QUEUE) {
-		size_t now = MIN(n - done, (size_t)FILE_DATA_MAX);
-		struct put p;
+		size_t now = MIN(n - done, (size_t)FILE_DATA_MAX - f->collected.len);
 
-		init_begin(&p, frame, FILE_BODY, 0);
-		put_bytes(&p, data + done, now);
-		chan_send(&f->worker->chan, frame, init_end(&p), NULL, 0);
+		strbuf_add(&f->collected, data + done, now);
+		if (f->collected.len == FILE_DATA_MAX)
+			send_collected(f);
 		done += now;
 	}
 	f->framed += done;
@@ -133,6 +147,7 @@ void native_file_body_end(struct box_file *f)
 	if (!f->worker)
 		return;
 	f->body_open = false;
+	send_collected(f);
 	if (f->head > f->said)
 		say_head(f);
 	init_begin(&p, frame, FILE_BODY_END, 0);
@@ -146,7 +161,9 @@ bool body_taken(struct box_file *f, struct get *g)
 	if (!get_done(g) || taken < f->taken || taken > f->said)
 		return false;
 	f->taken = taken;
-	body_room(f);
+	/* To stop and go for every step would cost more than the copy. */
+	if (f->head - taken <= FILE_RING / 2)
+		body_room(f);
 	return true;
 }
 

@@ -485,6 +485,7 @@ struct box_file *native_file(struct box *b, const struct file_request *rq,
 	f->events = events;
 	f->ctx = ctx;
 	f->body_open = has_body(rq);
+	strbuf_init(&f->collected);
 	list_append(&b->files, &f->link);
 	/* Events come from the loop, as everywhere. */
 	loop_later_add(b->p->loop, &b->files_later, on_begin, b);

@@ -84,6 +84,7 @@ struct box_file {
 	bool body_open;  /* BODY_END wasn't sent */
 	bool body_ended; /* but it is due, as soon as there is a worker */
 	bool want_room, no_ring;
+	struct strbuf collected; /* less than a frame */
 	uint8_t *ring; /* shared with the worker, which may write anything to it; or NULL */
 	uint64_t framed, head, said, taken;
 };
