@@ -35,7 +35,7 @@
 #define FILE_DATA_MAX (60 * 1024) /* in one BODY or DATA frame */
 #define FILE_INLINE_MAX (48 * 1024)
 #define FILE_RING (4 << 20)
-#define FILE_RING_STEP (FILE_RING / 8) /* told and taken in pieces of about that */
+#define FILE_RING_STEP (FILE_RING / 4) /* told and taken in pieces of about that */
 #define FILE_LINE_MAX 2048             /* of the text of a match */
 
 enum file_frame {
