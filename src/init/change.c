@@ -17,9 +17,7 @@ int op_mkdir(struct worker *w, struct garret_error *err)
 {
 	const mode_t mode = w->rq.mode ? w->rq.mode : 0777;
 	char name[PATH_NAME];
-	autoclose int dir = w->rq.flags & FILE_PARENTS
-				    ? path_make_parents(w, w->rq.path, name, err)
-				    : worker_open_parent(w, w->rq.path, name, err);
+	autoclose int dir = path_place(w, w->rq.path, name, err);
 	struct stat st;
 
 	if (dir < 0)
@@ -306,8 +304,7 @@ int op_rename(struct worker *w, struct garret_error *err)
 
 	if (rc < 0)
 		return rc;
-	to_dir = w->rq.flags & FILE_PARENTS ? path_make_parents(w, w->rq.to, to, err)
-					    : worker_open_parent(w, w->rq.to, to, err);
+	to_dir = path_place(w, w->rq.to, to, err);
 	if (to_dir < 0)
 		return to_dir;
 	if (renameat2(from_dir, from, to_dir, to, flags) == 0)

@@ -6,14 +6,12 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "init/content.h"
 #include "init/replace.h"
 
@@ -174,13 +172,11 @@ static int copy_to_temp(struct worker *w, int from_dir, const char *from, int to
 int copy_tree(struct worker *w, int from_dir, const char *from, int to_dir, const char *to,
 	      struct garret_error *err)
 {
-	char temp[32] = ".garret-";
-	uint8_t random[8];
+	char temp[PATH_TEMP];
 	int rc;
 
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+	if (path_temp_name(temp) < 0)
 		return garret_fail_errno(err, "random bytes");
-	hex_encode(random, sizeof(random), temp + 8);
 	rc = copy_to_temp(w, from_dir, from, to_dir, temp, err);
 	if (rc == 0 && renameat2(to_dir, temp, to_dir, to,
 				 w->rq.flags & FILE_EXCLUSIVE ? RENAME_NOREPLACE : 0) < 0)
@@ -237,8 +233,7 @@ static int copy_whole(struct worker *w, struct garret_error *err)
 	if (is_below(b.buf, a.buf))
 		return garret_fail(err, GARRET_INVALID, "%s can't be copied into itself",
 				   w->rq.path);
-	to_dir = w->rq.flags & FILE_PARENTS ? path_make_parents(w, w->rq.to, to, err)
-					    : worker_open_parent(w, w->rq.to, to, err);
+	to_dir = path_place(w, w->rq.to, to, err);
 	if (to_dir < 0)
 		return to_dir;
 	return copy_tree(w, from_dir, from, to_dir, to, err);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #define LINKS_MAX 40
 #define RACES_MAX 32 /* EAGAIN of openat2: somebody renames directories all the time */
@@ -160,6 +162,22 @@ int path_make_parents(struct worker *w, const char *path, char name[PATH_NAME],
 		at = to;
 	}
 	return fd < 0 && rc >= 0 ? garret_fail_errno(err, "%s", path) : fd;
+}
+
+int path_place(struct worker *w, const char *path, char name[PATH_NAME], struct garret_error *err)
+{
+	return w->rq.flags & FILE_PARENTS ? path_make_parents(w, path, name, err)
+					  : worker_open_parent(w, path, name, err);
+}
+
+int path_temp_name(char out[PATH_TEMP])
+{
+	uint8_t random[8];
+
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return -1;
+	hex_encode(random, sizeof(random), stpcpy(out, ".garret-"));
+	return 0;
 }
 
 void worker_fill_info(struct file_info *info, const struct stat *st)

@@ -23,6 +23,13 @@ bool path_is_own(int fd);
 int path_make_parents(struct worker *w, const char *path, char name[PATH_NAME],
 		      struct garret_error *err);
 
+/* The directory and the last component of path; with FILE_PARENTS what is missing is made. */
+int path_place(struct worker *w, const char *path, char name[PATH_NAME], struct garret_error *err);
+
+#define PATH_TEMP 32
+/* A name for something half made, that nobody can know before.  -1 with errno. */
+int path_temp_name(char out[PATH_TEMP]);
+
 /*
  * Directories below a root, breadth first, each named by its path relative to
  * the root.  Memory is bounded by what is queued; no descriptor is held.

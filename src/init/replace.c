@@ -4,12 +4,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/auto.h"
 #include "base/fd.h"
-#include "base/text.h"
 
 static bool same_tag(const struct file_tag *a, const struct file_tag *b)
 {
@@ -49,8 +47,7 @@ static int find_place(struct worker *w, struct replace *r, const char *path,
 	if (rc < 0)
 		return rc;
 	*err = (struct garret_error){ 0 };
-	r->dir = w->rq.flags & FILE_PARENTS ? path_make_parents(w, real.buf, r->name, err)
-					    : worker_open_parent(w, real.buf, r->name, err);
+	r->dir = path_place(w, real.buf, r->name, err);
 	return r->dir < 0 ? r->dir : 0;
 }
 
@@ -85,12 +82,8 @@ static int check_old(struct worker *w, struct replace *r, const char *path,
 
 static int temp_name(struct worker *w, const struct replace *r)
 {
-	uint8_t random[8];
-
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+	if (path_temp_name(w->temp_name) < 0)
 		return -1;
-	memcpy(w->temp_name, ".garret-", 8);
-	hex_encode(random, sizeof(random), w->temp_name + 8);
 	w->temp_dir = r->dir;
 	return 0;
 }

@@ -22,14 +22,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "base/time.h"
 #include "init/paths.h"
 #include "init/tar.h"
@@ -489,13 +487,7 @@ static int open_destination(struct worker *w, struct garret_error *err)
 /* A name that no archive can know. */
 static int choose_temp(struct tar_in *t, struct garret_error *err)
 {
-	uint8_t random[8];
-
-	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return garret_fail_errno(err, "random bytes");
-	memcpy(t->temp, ".garret-", 8);
-	hex_encode(random, sizeof(random), t->temp + 8);
-	return 0;
+	return path_temp_name(t->temp) < 0 ? garret_fail_errno(err, "random bytes") : 0;
 }
 
 int op_tar_in(struct worker *w, struct garret_error *err)
