@@ -37,24 +37,21 @@ const struct command command_tar = {
 	.main = tar_main,
 };
 
+static int cat_place(struct file_command *c, const struct place *p, void *ctx,
+		     struct garret_error *err)
+{
+	return transfer_get(&c->files, p, ctx, NULL, NULL, err);
+}
+
 static int cat_main(int argc, char **argv)
 {
 	int out = STDOUT_FILENO;
-	const struct sink to = { sink_fd, &out };
+	struct sink to = { sink_fd, &out };
 	struct file_command c;
 
 	if (!file_command_begin(&c, &command_cat, argc, argv, 1, 0))
 		return c.status;
-	for (int i = 0; i < c.n_words; i++) {
-		autoplace struct place p = PLACE_INIT;
-		struct garret_error err = { 0 };
-		int rc = files_place(&c.files, c.words[i], &p, &err);
-
-		if (rc == 0)
-			rc = transfer_get(&c.files, &p, &to, NULL, NULL, &err);
-		if (rc < 0)
-			file_command_failed(&c, &err);
-	}
+	file_command_each(&c, cat_place, &to);
 	return file_command_end(&c);
 }
 

@@ -152,30 +152,37 @@ static int mv_main(int argc, char **argv)
 
 /* ---- rm, mkdir ---- */
 
+static int remove_place(struct file_command *c, const struct place *p, void *ctx,
+			struct garret_error *err)
+{
+	int rc = files_call(&c->files, p, NULL, "remove",
+			    json_pack("{s:b}", "recursive", c->opts.recursive), NULL, err);
+
+	(void)ctx;
+	/* With an errno it is the path that is missing, else the session. */
+	if (rc == -GARRET_NOT_FOUND && err->sys && c->opts.force)
+		return 0;
+	if (rc < 0 && err->sys == ENOTEMPTY && !c->opts.recursive)
+		return garret_fail(err, err->code, "%s: Directory not empty (rm -r)", p->text);
+	return rc;
+}
+
 static int rm_main(int argc, char **argv)
 {
 	struct file_command c;
 
 	if (!file_command_begin(&c, &command_rm, argc, argv, 1, 0))
 		return c.status;
-	for (int i = 0; i < c.n_words; i++) {
-		autoplace struct place p = PLACE_INIT;
-		struct garret_error err = { 0 };
-		int rc = files_place(&c.files, c.words[i], &p, &err);
-
-		if (rc == 0)
-			rc = files_call(&c.files, &p, NULL, "remove",
-					json_pack("{s:b}", "recursive", c.opts.recursive), NULL,
-					&err);
-		/* With an errno it is the path that is missing, else the session. */
-		if (rc == -GARRET_NOT_FOUND && err.sys && c.opts.force)
-			rc = 0;
-		if (rc < 0 && err.sys == ENOTEMPTY && !c.opts.recursive)
-			rc = garret_fail(&err, err.code, "%s: Directory not empty (rm -r)", p.text);
-		if (rc < 0)
-			file_command_failed(&c, &err);
-	}
+	file_command_each(&c, remove_place, NULL);
 	return file_command_end(&c);
+}
+
+static int make_place(struct file_command *c, const struct place *p, void *ctx,
+		      struct garret_error *err)
+{
+	(void)ctx;
+	return files_call(&c->files, p, NULL, "mkdir",
+			  json_pack("{s:b}", "parents", c->opts.parents), NULL, err);
 }
 
 static int mkdir_main(int argc, char **argv)
@@ -184,17 +191,7 @@ static int mkdir_main(int argc, char **argv)
 
 	if (!file_command_begin(&c, &command_mkdir, argc, argv, 1, 0))
 		return c.status;
-	for (int i = 0; i < c.n_words; i++) {
-		autoplace struct place p = PLACE_INIT;
-		struct garret_error err = { 0 };
-		int rc = files_place(&c.files, c.words[i], &p, &err);
-
-		if (rc == 0)
-			rc = files_call(&c.files, &p, NULL, "mkdir",
-					json_pack("{s:b}", "parents", c.opts.parents), NULL, &err);
-		if (rc < 0)
-			file_command_failed(&c, &err);
-	}
+	file_command_each(&c, make_place, NULL);
 	return file_command_end(&c);
 }
 

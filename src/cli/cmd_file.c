@@ -28,6 +28,20 @@ bool file_command_begin(struct file_command *c, const struct command *command, i
 	return true;
 }
 
+void file_command_each(struct file_command *c, file_command_fn *fn, void *ctx)
+{
+	for (int i = 0; i < c->n_words; i++) {
+		autoplace struct place p = PLACE_INIT;
+		struct garret_error err = { 0 };
+		int rc = files_place(&c->files, c->words[i], &p, &err);
+
+		if (rc == 0)
+			rc = fn(c, &p, ctx, &err);
+		if (rc < 0)
+			file_command_failed(c, &err);
+	}
+}
+
 void file_command_failed(struct file_command *c, const struct garret_error *err)
 {
 	int status;

@@ -35,6 +35,10 @@ struct file_command {
  */
 bool file_command_begin(struct file_command *c, const struct command *command, int argc,
 			char **argv, int min, int max);
+/* fn for each word, with its place; what fails is said, and the others' turn comes. */
+typedef int file_command_fn(struct file_command *c, const struct place *p, void *ctx,
+			    struct garret_error *err);
+void file_command_each(struct file_command *c, file_command_fn *fn, void *ctx);
 /* Say what failed and go on. */
 void file_command_failed(struct file_command *c, const struct garret_error *err);
 /* Returns the exit status. */

@@ -182,6 +182,16 @@ const struct command command_stat = {
 	.main = stat_main,
 };
 
+static int ls_place(struct file_command *c, const struct place *p, void *shown,
+		    struct garret_error *err)
+{
+	int rc = list_place(c, p, shown, err);
+
+	if (rc == -GARRET_NOT_DIRECTORY && p->typed[0] && p->typed[strlen(p->typed) - 1] != '/')
+		rc = list_file(c, p, err);
+	return rc;
+}
+
 static int ls_main(int argc, char **argv)
 {
 	struct file_command c;
@@ -189,19 +199,7 @@ static int ls_main(int argc, char **argv)
 
 	if (!file_command_begin(&c, &command_ls, argc, argv, 1, 0))
 		return c.status;
-	for (int i = 0; i < c.n_words; i++) {
-		autoplace struct place p = PLACE_INIT;
-		struct garret_error err = { 0 };
-		int rc = files_place(&c.files, c.words[i], &p, &err);
-
-		if (rc == 0)
-			rc = list_place(&c, &p, &shown, &err);
-		if (rc == -GARRET_NOT_DIRECTORY && p.typed[0] &&
-		    p.typed[strlen(p.typed) - 1] != '/')
-			rc = list_file(&c, &p, &err);
-		if (rc < 0)
-			file_command_failed(&c, &err);
-	}
+	file_command_each(&c, ls_place, &shown);
 	return file_command_end(&c);
 }
 
