@@ -37,7 +37,7 @@ void engine_put_open(struct put *p, const struct engine_open *o)
 bool engine_get_open(struct get *g, struct engine_open *ret)
 {
 	const uint32_t known = ENGINE_OPEN_CONNECTED | ENGINE_OPEN_EPHEMERAL | ENGINE_OPEN_ATTACH |
-			       ENGINE_OPEN_FILES;
+			       ENGINE_OPEN_FILES | ENGINE_OPEN_DURABLE;
 
 	ret->id = get_str(g, ENGINE_ID_MAX);
 	ret->runtime = get_str(g, ENGINE_ID_MAX);

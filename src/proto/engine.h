@@ -17,11 +17,12 @@
 #include "proto/init.h"
 
 #define ENGINE_MAJOR 1
-#define ENGINE_MINOR 1
+#define ENGINE_MINOR 2
 #define ENGINE_FRAME_MAX (32 * 1024)
 #define ENGINE_VOLUMES_MAX 32
 #define ENGINE_PATH_MAX 1024
 #define ENGINE_ID_MAX 64
+#define ENGINE_OWNER_TAG 16
 
 enum engine_type {
 	/* requests */
@@ -32,6 +33,9 @@ enum engine_type {
 	ENGINE_DOCTOR = 5,     /* answered by DOCTOR_ROWs and DONE */
 	ENGINE_WORKSPACES = 6, /* answered by a WORKSPACE for each that is kept, and DONE */
 	ENGINE_PURGE = 7,      /* str id of a kept workspace that no session has open */
+	ENGINE_OWNER = 8,      /* tag[16]: for whom this connection keeps sessions, before any */
+	ENGINE_ADOPT = 9,      /* u64 handle of a durable session whose owner has gone: OPENED */
+	ENGINE_SETTLE = 10,    /* the owner's durable sessions that it did not adopt end */
 
 	/* answers, and DIED, which nobody asked for */
 	ENGINE_HELLO_OK = 64, /* struct engine_hello */
@@ -60,6 +64,11 @@ enum engine_open_flags {
 	 * Beside a session of the same id, and several times; a purge ends it.
 	 */
 	ENGINE_OPEN_FILES = 8,
+	/*
+	 * It stays when its owner or the engine goes, however they go: a connection of the
+	 * same user with the same tag takes it over.  Its init listens.
+	 */
+	ENGINE_OPEN_DURABLE = 16,
 };
 
 enum { ENGINE_LIMIT_DISK = 32 }; /* in engine_hello.limits */
