@@ -95,6 +95,15 @@ struct provider_ops {
 	void (*open)(struct provider *p, const struct box_spec *spec, box_opened_fn done,
 		     void *ctx);
 	void (*watch)(struct box *box, box_died_fn died, void *ctx);
+	/*
+	 * By what another process finds the box again: a line of text, of an open box.  And
+	 * finding it: NOT_FOUND when it is no more.  spec as it was opened with, of which only
+	 * the id counts.  Once all are found, settle() ends those that nobody wanted.
+	 */
+	const char *(*mark)(const struct box *box);
+	void (*adopt)(struct provider *p, const struct box_spec *spec, const char *mark,
+		      box_opened_fn done, void *ctx);
+	void (*settle)(struct provider *p);
 	/* End every process, release the box (it may not be used any more).  Also of a dead one.
 	 * Live runs end with `gone` first. */
 	void (*close)(struct box *box, bool purge, box_done_fn done, void *ctx);

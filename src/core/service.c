@@ -18,11 +18,6 @@ double wall_seconds(void)
 	return (double)wall_us() / 1e6;
 }
 
-void session_touch(struct session *s)
-{
-	s->last_activity = wall_seconds();
-}
-
 void refuse(struct refusal *no, int status, const char *reason, const char *fmt, ...)
 {
 	va_list ap;
@@ -94,26 +89,11 @@ struct starting {
 	void *ctx;
 };
 
-static void ignore_row(void *ctx, const struct garret_error *err)
-{
-	(void)ctx;
-	if (err)
-		log_error("registry", "%s", err->msg);
-}
-
-/*
- * Rows that are open belong to sessions of an earlier daemon, whose engine has
- * ended them: they become tombstones, so that their tokens answer 410.
- */
 static void on_row(void *ctx, const struct session_row *row)
 {
 	struct starting *st = ctx;
-	struct service *s = st->service;
 
-	tombstones_add(&s->tombstones, row->id, row->nonce);
-	if (row->ended_at <= 0)
-		s->registry_ops->end(s->registry, row->id, row->generation, wall_seconds(), false,
-				     ignore_row, NULL);
+	service_take_row(st->service, row);
 }
 
 static void on_loaded(void *ctx, const struct garret_error *err)
@@ -137,6 +117,7 @@ struct service *service_new(const struct service_parts *parts,
 	s->registry_ops = parts->registry_ops;
 	s->registry = parts->registry;
 	s->check_command = parts->check_command;
+	s->boot = parts->boot;
 	memcpy(s->key.bytes, parts->key, sizeof(s->key.bytes));
 	token_digest(parts->token, s->service_token);
 	tombstones_init(&s->tombstones);
@@ -155,10 +136,12 @@ struct service *service_free(struct service *s)
 {
 	if (!s)
 		return NULL;
+	service_write_used(s);
 	while (!list_empty(&s->sessions))
 		session_free(list_entry(s->sessions.next, struct session, link));
 	archives_free(s);
 	loop_timer_clear(&s->reaper);
+	loop_timer_clear(&s->used_timer);
 	tombstones_release(&s->tombstones);
 	map_release(&s->by_id);
 	free(s);

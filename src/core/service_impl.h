@@ -12,7 +12,7 @@
 #include "io/loop.h"
 
 enum session_state {
-	SESSION_OPENING, /* claimed: counts, but is not shown */
+	SESSION_OPENING, /* claimed (or an earlier daemon's, not found yet): counts, but is not shown */
 	SESSION_OPEN,
 	SESSION_CLOSING, /* forgotten for clients; its name is not free yet */
 };
@@ -30,8 +30,14 @@ struct session {
 	uint8_t nonce[TOKEN_NONCE];
 	double created_at, last_activity; /* wall clock, seconds */
 	unsigned in_flight;               /* requests that keep it from being reaped */
-	struct box *box;
-	bool dead; /* its environment ended by itself */
+	struct box *box;                  /* NULL: an earlier daemon's whose environment is gone */
+	bool dead;                        /* its environment ended by itself */
+	bool used;                        /* last_activity has yet to be written down */
+
+	/* Between its row and its environment (restore.c). */
+	char *restore_mark;
+	bool same_boot;
+	struct loop_later restore_later;
 
 	struct event_ring *events;
 
@@ -64,6 +70,8 @@ struct service {
 	struct registry *registry;
 	check_command_fn check_command;
 	struct token_key key;
+	const char *boot; /* of the host; borrowed */
+	struct loop_timer used_timer;
 	uint8_t service_token[32]; /* SHA-256 */
 	struct tombstones tombstones;
 	bool ready;
@@ -83,14 +91,22 @@ struct service {
 
 /* service.c */
 double wall_seconds(void);
-void session_touch(struct session *s);
 void refuse(struct refusal *no, int status, const char *reason, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 /* A session clients can see, or NULL. */
 struct session *find_session(struct service *s, const char *id);
 struct session_info session_info(const struct session *s);
 
+/* restore.c */
+void session_touch(struct session *s);
+struct session_row session_row(const struct session *s, enum row_state state);
+void service_take_row(struct service *svc, const struct session_row *row);
+void service_write_used(struct service *svc);
+
 /* sessions.c */
+struct session *session_new(struct service *svc, const char *id,
+			    const struct runtime_entry *runtime, const char *tenant);
+void session_watch(struct session *s); /* hear of the end of its environment */
 void session_free(struct session *s);
 void service_reap(struct loop_timer *t);
 void session_end(struct session *s, bool purge, plain_done done, void *ctx);

@@ -17,15 +17,16 @@ struct service_parts {
 	check_command_fn check_command;
 	const char *token; /* the service token */
 	uint8_t key[32];
+	const char *boot; /* the host's boot id; borrowed, outlives the service */
 };
 
-/*
- * Load the registry, end what an earlier daemon left open (its sessions died
- * with it), then call ready.  err in ready: the registry can't be read.
- */
+/* Load the registry, then call ready.  err in ready: it can't be read. */
 struct service *service_new(const struct service_parts *parts,
 			    void (*ready)(void *ctx, const struct garret_error *err), void *ctx);
-struct service *service_free(struct service *s); /* all sessions must be closed */
+/* Find the sessions of an earlier daemon again; when the provider is ready, and before serving. */
+void service_restore(struct service *s, void (*done)(void *ctx), void *ctx);
+/* Sessions that are open go on without us. */
+struct service *service_free(struct service *s);
 
 /* End every session (files stay), then call done. */
 void service_shutdown(struct service *s, plain_done done, void *ctx);

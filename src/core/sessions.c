@@ -74,6 +74,8 @@ void session_free(struct session *s)
 	list_remove(&s->link);
 	svc->n_sessions--;
 	event_ring_free(s->events);
+	loop_later_cancel(svc->loop, &s->restore_later);
+	free(s->restore_mark);
 	free(s->id);
 	free(s->tenant);
 	free(s);
@@ -143,6 +145,11 @@ static int status_of_open(const struct garret_error *err)
 	}
 }
 
+void session_watch(struct session *s)
+{
+	s->service->ops->watch(s->box, on_died, s);
+}
+
 static void on_box_opened(void *ctx, struct box *box, const struct garret_error *err)
 {
 	struct session *s = ctx;
@@ -150,17 +157,21 @@ static void on_box_opened(void *ctx, struct box *box, const struct garret_error 
 
 	s->box = box;
 	if (box)
-		svc->ops->watch(box, on_died, s);
+		session_watch(s);
 	else
 		refuse(&s->failed, status_of_open(err), NULL,
 		       err->code == GARRET_NOT_FOUND ? "Nothing to attach to: %s"
 						     : "Could not start sandbox: %s",
 		       err->code == GARRET_NOT_FOUND ? s->id : err->msg);
-	if (!box)
+	if (!box) {
 		svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), false,
 				       on_row_added, s);
-	else
-		opened_or_failed(s);
+	} else {
+		/* Before anybody is told: from then on it must be found again. */
+		struct session_row row = session_row(s, ROW_RUNNING);
+
+		svc->registry_ops->set(svc->registry, &row, on_row_added, s);
+	}
 }
 
 static uint64_t size_or_zero(const char *text)
@@ -190,13 +201,8 @@ static void start(struct service *svc, struct session *s, bool attach)
 				 .cpu_shares = shares > 0 ? (uint32_t)shares : 0,
 				 .pids = pids > 0 ? (uint32_t)pids : 0,
 				 .attach = attach };
-	struct session_row row = { .id = s->id,
-				   .runtime = r->alias,
-				   .tenant = s->tenant,
-				   .generation = s->generation,
-				   .created_at = s->created_at };
+	struct session_row row = session_row(s, ROW_CLAIMED);
 
-	memcpy(row.nonce, s->nonce, sizeof(row.nonce));
 	s->waiting = 2;
 	svc->ops->open(svc->provider, &spec, on_box_opened, s);
 	svc->registry_ops->add(svc->registry, &row, on_row_added, s);
@@ -229,8 +235,8 @@ static void check_ceilings(const struct service *svc, const char *tenant, struct
 		       (long long)c->max_sessions);
 }
 
-static struct session *claim(struct service *svc, const char *id,
-			     const struct runtime_entry *runtime, const char *tenant)
+struct session *session_new(struct service *svc, const char *id,
+			    const struct runtime_entry *runtime, const char *tenant)
 {
 	struct session *s = xnew(struct session);
 
@@ -332,7 +338,7 @@ void service_open(struct service *svc, const struct open_request *req, open_done
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		refuse(&no, 503, NULL, "No random bytes");
 	hex_encode(random, sizeof(random), generated + 2);
-	s = claim(svc, req->session_id ? req->session_id : generated, runtime, req->tenant);
+	s = session_new(svc, req->session_id ? req->session_id : generated, runtime, req->tenant);
 	if (getrandom(s->nonce, sizeof(s->nonce), 0) != (ssize_t)sizeof(s->nonce))
 		refuse(&no, 503, NULL, "No random bytes");
 	if (!no.status)
@@ -375,7 +381,7 @@ static void on_box_closed(void *ctx, const struct garret_error *err)
 	struct session *s = ctx;
 
 	/* A handle the engine doesn't know is one that is gone, as wanted. */
-	if (err && err->code != GARRET_NOT_FOUND && err->code != GARRET_UNAVAILABLE) {
+	if (err && err->code != GARRET_NOT_FOUND && (s->purge || err->code != GARRET_UNAVAILABLE)) {
 		log_error("session_close", "session=%s %s", s->id, err->msg);
 		if (s->purge)
 			refuse(&s->failed, 500, NULL, "Could not remove everything: %s", err->msg);
@@ -396,7 +402,12 @@ void session_end(struct session *s, bool purge, plain_done done, void *ctx)
 	s->waiting = 2;
 	tombstones_add(&svc->tombstones, s->id, s->nonce);
 	runs_drop_queued(s);
-	svc->ops->close(s->box, purge, on_box_closed, s);
+	if (s->box)
+		svc->ops->close(s->box, purge, on_box_closed, s);
+	else if (purge)
+		svc->ops->forget(svc->provider, s->id, on_box_closed, s);
+	else
+		s->waiting--;
 	s->box = NULL;
 	svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), purge,
 			       on_row_ended, s);

@@ -43,7 +43,8 @@ struct daemon {
 	struct service *service;
 	struct api *api;
 	pid_t engine_pid;
-	bool engine_ready, registry_ready, listening, stopping;
+	bool engine_ready, registry_ready, restoring, listening, stopping;
+	bool keep; /* stopping: sessions go on, another daemon takes them over */
 };
 
 struct daemon_opts {
@@ -89,17 +90,25 @@ static void on_drained(void *ctx)
 {
 	struct daemon *d = ctx;
 
-	service_shutdown(d->service, on_closed_all, d);
+	if (d->keep)
+		loop_quit(d->loop, 0);
+	else
+		service_shutdown(d->service, on_closed_all, d);
 }
 
+/*
+ * SIGTERM is how a service is stopped to be started again (an upgrade): what is asked
+ * already is answered for a while, and sessions go on.  SIGINT, a Ctrl-C, ends them all.
+ */
 static void on_stop(void *ctx, int signo)
 {
 	struct daemon *d = ctx;
 
+	d->keep = signo == SIGTERM && (d->keep || !d->stopping);
 	if (d->stopping)
 		return;
 	d->stopping = true;
-	log_info("stopping", "signal=%d", signo);
+	log_info("stopping", "signal=%d sessions=%s", signo, d->keep ? "kept" : "ended");
 	notify("STOPPING=1");
 	if (d->listening)
 		api_drain(d->api, now_ms() + DRAIN_MS, on_drained, d);
@@ -124,11 +133,12 @@ static void warn_about_exposure(const struct daemon *d)
 			 strlen(token));
 }
 
-static void serve_when_ready(struct daemon *d)
+static void serve(void *ctx)
 {
+	struct daemon *d = ctx;
 	struct garret_error err = { 0 };
 
-	if (!d->engine_ready || !d->registry_ready || d->listening || d->stopping)
+	if (d->stopping)
 		return;
 	service_set_ready(d->service, true);
 	if (api_new(&d->api, d->loop, d->service, &err) < 0 || api_listen(d->api, &err) < 0 ||
@@ -147,10 +157,32 @@ static void serve_when_ready(struct daemon *d)
 	notify("READY=1");
 }
 
+/* First what earlier sessions are still there: whoever asks for one shall find it. */
+static void serve_when_ready(struct daemon *d)
+{
+	if (!d->engine_ready || !d->registry_ready || d->restoring || d->stopping)
+		return;
+	d->restoring = true;
+	service_restore(d->service, serve, d);
+}
+
+static void on_engine_away(void *ctx, const struct garret_error *err)
+{
+	struct daemon *d = ctx;
+
+	log_error("engine", "%s; sessions go on, another one is looked for", err->msg);
+	service_set_ready(d->service, false);
+}
+
 static void on_engine_ready(void *ctx, const struct engine_hello *hello)
 {
 	struct daemon *d = ctx;
 
+	if (d->engine_ready) {
+		log_info("engine", "another one is there");
+		service_set_ready(d->service, d->listening);
+		return;
+	}
 	log_debug("engine", "cgroup=%u limits=%x networks=%x", hello->cgroup, hello->limits,
 		  hello->networks);
 	for (unsigned i = 0; i < d->config.n_runtimes; i++) {
@@ -184,7 +216,7 @@ static void on_engine_lost(void *ctx, const struct garret_error *err)
 
 	if (d->stopping)
 		return;
-	log_error("engine", "%s; all sessions ended with it", err->msg);
+	log_error("engine", "%s, for good; the next garretd finds the sessions", err->msg);
 	loop_quit(d->loop, 1);
 }
 
@@ -216,21 +248,21 @@ static char *engine_program(void)
 	return xasprintf("%s/garret-engine", self);
 }
 
-static int get_engine(struct daemon *d, uid_t uid, int *ret_fd, struct garret_error *err)
+static int get_keeper(struct daemon *d, uid_t uid, int *ret_fd, struct garret_error *err)
 {
 	autofree char *program = NULL, *peer = xasprintf("%u", uid);
-	const char *args[8] = { "--peer-uid", peer };
+	const char *args[8] = { "--keep", "--peer-uid", peer };
 
 	if (d->config.engine)
-		return engine_connect(d->config.engine, ret_fd, err);
+		return 0;
 	if (geteuid() != 0)
 		return garret_fail(
 			err, GARRET_DENIED,
 			"making sessions needs root for now (rootless comes later): start garretd as root, "
 			"it gives root up itself, or set GARRET_ENGINE to a running engine's socket");
 	if (d->config.workspace_root) {
-		args[2] = "--workspaces";
-		args[3] = d->config.workspace_root;
+		args[3] = "--workspaces";
+		args[4] = d->config.workspace_root;
 	}
 	program = engine_program();
 	return engine_start(program, d->config.state_dir, args, ret_fd, &d->engine_pid, err);
@@ -242,29 +274,34 @@ static int start(struct daemon *d, struct garret_error *err)
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
 	bool root = uid == 0;
-	int engine_fd = -EBADF, rc;
+	int keeper_fd = -EBADF, rc;
 
 	if (root)
 		daemon_user(&uid, &gid);
 	if ((rc = state_prepare(d->config.state_dir, uid, gid, &d->state, err)) < 0 ||
-	    (rc = get_engine(d, uid, &engine_fd, err)) < 0 ||
+	    (rc = get_keeper(d, uid, &keeper_fd, err)) < 0 ||
 	    (root && (rc = drop_privileges(uid, gid, err)) < 0) ||
 	    (rc = state_load(&d->state, !d->config.token, err)) < 0) {
-		fd_close(engine_fd);
+		fd_close(keeper_fd);
 		return rc;
 	}
 	db = xasprintf("%s/garret.db", d->state.dir);
 	rc = sqlite_registry_open(d->loop, db, &d->registry, err);
-	if (rc == 0)
-		rc = native_new(&(struct native_config){ .loop = d->loop,
-							 .engine_fd = engine_fd,
-							 .state_dir = d->state.dir,
-							 .ready = on_engine_ready,
-							 .lost = on_engine_lost,
-							 .ctx = d },
-				&d->provider, err);
-	else
-		fd_close(engine_fd);
+	if (rc == 0) {
+		struct native_config native = { .loop = d->loop,
+						.keeper_fd = keeper_fd,
+						.engine_path = d->config.engine,
+						.state_dir = d->state.dir,
+						.ready = on_engine_ready,
+						.away = on_engine_away,
+						.lost = on_engine_lost,
+						.ctx = d };
+
+		memcpy(native.owner, d->state.owner, sizeof(native.owner));
+		rc = native_new(&native, &d->provider, err);
+	} else {
+		fd_close(keeper_fd);
+	}
 	if (rc < 0)
 		return rc;
 	{
@@ -275,6 +312,7 @@ static int start(struct daemon *d, struct garret_error *err)
 					       .registry_ops = &sqlite_registry_ops,
 					       .registry = d->registry,
 					       .check_command = init_check_strings,
+					       .boot = d->state.boot,
 					       .token = d->config.token ? d->config.token
 									: d->state.token };
 

@@ -145,7 +145,13 @@ int state_load(struct state *s, bool want_token, struct garret_error *err)
 	if (getrandom(s->key, sizeof(s->key), 0) != (ssize_t)sizeof(s->key) ||
 	    getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return garret_fail_errno(err, "random bytes");
-	rc = read_or_make(dir, "key", s->key, sizeof(s->key), &made, err);
+	if (getrandom(s->owner, sizeof(s->owner), 0) != (ssize_t)sizeof(s->owner) ||
+	    read_file_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", s->boot, sizeof(s->boot)) < 0)
+		return garret_fail_errno(err, "the host's boot id");
+	s->boot[strcspn(s->boot, "\n")] = '\0';
+	rc = read_or_make(dir, "owner", s->owner, sizeof(s->owner), &made, err);
+	if (rc == 0)
+		rc = read_or_make(dir, "key", s->key, sizeof(s->key), &made, err);
 	if (rc < 0 || !want_token)
 		return rc;
 	base64url_encode(random, sizeof(random), token);

@@ -12,10 +12,12 @@
 #define DAEMON_FALLBACK_UID 0x6EFFFFFFu
 
 struct state {
-	char *dir;       /* {state}/daemon, ours, 0700 */
-	int lock_fd;     /* one daemon per state directory */
-	uint8_t key[32]; /* derives session tokens */
-	char *token;     /* the service token when none was configured; else NULL */
+	char *dir;         /* {state}/daemon, ours, 0700 */
+	int lock_fd;       /* one daemon per state directory */
+	uint8_t key[32];   /* derives session tokens */
+	uint8_t owner[16]; /* for whom engines keep our sessions */
+	char boot[48];     /* the host's boot id */
+	char *token;       /* the service token when none was configured; else NULL */
 	bool token_is_new;
 };
 

@@ -470,7 +470,8 @@ void cgroups_tidy(const struct cgroups *cg, bool (*dead)(void *ctx, const char *
 	}
 }
 
-unsigned cgroups_sweep(const struct cgroups *cg, uint64_t deadline_ms)
+unsigned cgroups_sweep(const struct cgroups *cg, bool (*keep)(void *ctx, const char *name),
+		       void *ctx, uint64_t deadline_ms)
 {
 	for (;;) {
 		unsigned left = 0;
@@ -482,7 +483,8 @@ unsigned cgroups_sweep(const struct cgroups *cg, uint64_t deadline_ms)
 			struct dirent *e;
 
 			while (d && (e = readdir(d))) {
-				if (e->d_type != DT_DIR || e->d_name[0] == '.')
+				if (e->d_type != DT_DIR || e->d_name[0] == '.' ||
+				    keep(ctx, e->d_name))
 					continue;
 				(void)kill_group(cg->dir[h], e->d_name, 0);
 				left += remove_group(cg->dir[h], e->d_name, 0) < 0;

@@ -64,7 +64,11 @@ void cgroups_usage(const struct cgroups *cg, const char *name, struct engine_usa
  */
 void cgroups_tidy(const struct cgroups *cg, bool (*dead)(void *ctx, const char *instance),
 		  void *ctx);
-/* Kill and remove everything that an earlier engine of this instance left; how many are left. */
-unsigned cgroups_sweep(const struct cgroups *cg, uint64_t deadline_ms);
+/*
+ * Kill and remove everything that an earlier engine of this instance left but what
+ * keep() wants; how many are left.
+ */
+unsigned cgroups_sweep(const struct cgroups *cg, bool (*keep)(void *ctx, const char *name),
+		       void *ctx, uint64_t deadline_ms);
 
 #endif

@@ -64,11 +64,14 @@ struct engine {
 	int listen_fd;
 	struct loop_io listen_io;
 	bool private, ending;
+	bool left; /* ending: sessions go on without us */
 	int status;
 };
 
 /* End all sessions, then the loop. Safe to call again. */
 void engine_end_all(struct engine *e, int status);
+/* The same, but durable sessions go on: another engine will take them over. */
+void engine_leave(struct engine *e, int status);
 /* Something was removed: when nothing is left of an ending engine, its loop ends. */
 void engine_check_end(struct engine *e);
 

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "base/time.h"
 #include "engine/engine.h"
+#include "engine/keeper.h"
 #include "engine/nursery.h"
 #include "engine/reaper.h"
 #include "engine/serve.h"
@@ -32,7 +33,7 @@
 
 struct arguments {
 	int fd;
-	bool system, help, version;
+	bool system, keep, help, version;
 	const char *socket, *group, *config, *state, *workspaces;
 	uid_t peer_uid;
 };
@@ -43,6 +44,7 @@ static const char usage[] =
 	"\n"
 	"  --fd N            serve one peer on an inherited SEQPACKET socket, end with it\n"
 	"  --peer-uid UID    the user that the peer will run as\n"
+	"  --keep            start again when killed: N brings a socket for each time\n"
 	"  --system          serve those that connect to --socket\n"
 	"  --socket PATH     the socket (0660, root and --group)\n"
 	"  --group NAME      the group that may connect\n"
@@ -57,10 +59,23 @@ static bool parse_number(const char *text, uint64_t most, uint64_t *ret)
 
 static bool parse_arguments(int argc, char **argv, struct arguments *a)
 {
-	enum { FD = 1, PEER_UID, SYSTEM, SOCKET, GROUP, STATE, WORKSPACES, CONFIG, HELP, VERSION };
+	enum {
+		FD = 1,
+		PEER_UID,
+		KEEP,
+		SYSTEM,
+		SOCKET,
+		GROUP,
+		STATE,
+		WORKSPACES,
+		CONFIG,
+		HELP,
+		VERSION
+	};
 	static const struct option options[] = {
 		{ "fd", required_argument, NULL, FD },
 		{ "peer-uid", required_argument, NULL, PEER_UID },
+		{ "keep", no_argument, NULL, KEEP },
 		{ "system", no_argument, NULL, SYSTEM },
 		{ "socket", required_argument, NULL, SOCKET },
 		{ "group", required_argument, NULL, GROUP },
@@ -85,6 +100,9 @@ static bool parse_arguments(int argc, char **argv, struct arguments *a)
 		case PEER_UID:
 			ok = parse_number(optarg, UINT32_MAX - 1, &n);
 			a->peer_uid = ok ? (uid_t)n : (uid_t)-1;
+			break;
+		case KEEP:
+			a->keep = true;
 			break;
 		case SYSTEM:
 			a->system = true;
@@ -120,7 +138,8 @@ static bool parse_arguments(int argc, char **argv, struct arguments *a)
 	}
 	if (a->help || a->version)
 		return true;
-	if (optind < argc || a->system != (a->fd < 0) || a->system != (a->socket != NULL)) {
+	if (optind < argc || a->system != (a->fd < 0) || a->system != (a->socket != NULL) ||
+	    (a->system && a->keep)) {
 		fprintf(stderr, "garret-engine: want --fd N, or --system --socket PATH\n");
 		return false;
 	}
@@ -166,16 +185,26 @@ static int compile_filters(struct engine *e, struct garret_error *err)
 	return 0;
 }
 
-void engine_end_all(struct engine *e, int status)
+static void end(struct engine *e, int status, void (*end_sessions)(struct engine *e))
 {
 	if (e->ending)
 		return;
 	e->ending = true;
 	e->status = status;
 	serve_stop(e);
-	session_end_everything(e);
+	end_sessions(e);
 	slots_drop(e);
 	engine_check_end(e);
+}
+
+void engine_end_all(struct engine *e, int status)
+{
+	end(e, status, session_end_everything);
+}
+
+void engine_leave(struct engine *e, int status)
+{
+	end(e, status, session_leave_durable);
 }
 
 void engine_check_end(struct engine *e)
@@ -200,9 +229,13 @@ void engine_keep_fds(const int *keep, unsigned n)
 	}
 }
 
+/* SIGTERM is how a service is stopped to be started again: what is durable lives on. */
 static void on_signal(void *ctx, int signo)
 {
-	engine_end_all(ctx, 0);
+	if (signo == SIGTERM)
+		engine_leave(ctx, 0);
+	else
+		engine_end_all(ctx, 0);
 }
 
 static int catch_signals(struct engine *e, struct garret_error *err)
@@ -216,6 +249,11 @@ static int catch_signals(struct engine *e, struct garret_error *err)
 			return rc;
 	}
 	return 0;
+}
+
+static bool is_session(void *ctx, const char *name)
+{
+	return session_in_slot(ctx, name);
 }
 
 static bool instance_dead(void *ctx, const char *instance)
@@ -239,12 +277,12 @@ static int engine_start(struct engine *e, const struct arguments *a, struct garr
 	if ((rc = cgroups_open(&e->cg, e->conf.cgroup_parent, instance, err)) < 0)
 		return rc;
 	cgroups_tidy(&e->cg, instance_dead, e);
-	store_sweep(e);
-	if (cgroups_sweep(&e->cg, now_ms() + SWEEP_MS))
-		log_warn("cgroups_left", "parent=%s", e->conf.cgroup_parent);
 	if ((rc = compile_filters(e, err)) < 0 || (rc = loop_new(&e->loop, err)) < 0)
 		return rc;
 	slots_init(e);
+	store_sweep(e, session_restore);
+	if (cgroups_sweep(&e->cg, is_session, e, now_ms() + SWEEP_MS))
+		log_warn("cgroups_left", "parent=%s", e->conf.cgroup_parent);
 	if ((rc = catch_signals(e, err)) < 0 || (rc = nursery_adopt(e, err)) < 0 ||
 	    (rc = reaper_start(e, err)) < 0 || (rc = nursery_start(e, err)) < 0)
 		return rc;
@@ -258,11 +296,15 @@ static void engine_stop(struct engine *e)
 {
 	nursery_stop(e);
 	reaper_stop(e);
-	/* No session is left; what remains are our own, and each of them is ending. */
-	for (uint64_t end = now_ms() + LAST_MS; waitpid(-1, NULL, WNOHANG) >= 0 && now_ms() < end;)
+	/*
+	 * No session is left; what remains are our own, and each of them is ending.  Unless
+	 * there are inits among our children that live on: another engine may be waiting.
+	 */
+	for (uint64_t end = now_ms() + (e->left ? 0 : LAST_MS);
+	     waitpid(-1, NULL, WNOHANG) >= 0 && now_ms() < end;)
 		(void)nanosleep(&(struct timespec){ .tv_nsec = 1000 * 1000 }, NULL);
 	/* Of a slot that was given up: what hindered its removal may have passed. */
-	if (e->loop && cgroups_sweep(&e->cg, now_ms() + SWEEP_MS))
+	if (e->loop && !e->left && cgroups_sweep(&e->cg, is_session, e, now_ms() + SWEEP_MS))
 		log_warn("cgroups_left", "parent=%s", e->conf.cgroup_parent);
 	cgroups_done(&e->cg);
 	for (int i = 0; i < FILTERS; i++)
@@ -333,6 +375,8 @@ int main(int argc, char **argv)
 	(void)prctl(PR_SET_DUMPABLE, 0);
 	(void)signal(SIGPIPE, SIG_IGN);
 	raise_nofile();
+	if (a.keep)
+		a.fd = keeper_run(a.fd);
 	engine_init(&e);
 	if (configure(&e.conf, &a, &err) == 0 && engine_start(&e, &a, &err) == 0)
 		status = loop_run(e.loop);

@@ -129,7 +129,8 @@ void ownfs_close(struct engine *e)
 {
 	autofree char *path = NULL;
 
-	if (!e->own_fs)
+	/* Sessions that go on use it; the next engine finds it mounted. */
+	if (!e->own_fs || e->left)
 		return;
 	path = xasprintf("%s/store/mounted", e->conf.state_dir);
 	if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0)

@@ -30,6 +30,8 @@ struct peer {
 	struct loop_io io;
 	struct credentials cred;
 	enum peer_state state;
+	bool owner; /* it said for whom */
+	uint8_t owner_tag[ENGINE_OWNER_TAG];
 	bool gone; /* freed at the end of the round */
 	struct loop_later later;
 	struct doctor *doctor; /* at work for this peer, or NULL */
@@ -46,7 +48,7 @@ static void peer_free(struct loop_later *l)
 	list_remove(&p->link);
 	free(p);
 	if (e->private)
-		engine_end_all(e, 0);
+		engine_leave(e, 0);
 }
 
 /* Its sessions end with it.  The memory stays until nobody on the stack uses it. */
@@ -133,6 +135,11 @@ const struct credentials *serve_credentials(const struct peer *p)
 	return &p->cred;
 }
 
+const uint8_t *serve_owner(const struct peer *p)
+{
+	return p->owner_tag;
+}
+
 /*
  * Handlers: 0 when answered or to be answered later; a failure is answered with it.
  */
@@ -175,6 +182,8 @@ static int on_open(struct peer *p, uint64_t request, struct get *g, struct msg_f
 
 	if (!engine_get_open(g, o))
 		return garret_fail(err, GARRET_INVALID, "a request to open that can't be read");
+	if (o->flags & ENGINE_OPEN_DURABLE && !p->owner)
+		return garret_fail(err, GARRET_INVALID, "a durable session of nobody");
 	return session_open(p->engine, p, request, o, fds, err);
 }
 
@@ -298,6 +307,34 @@ static int on_purge(struct peer *p, uint64_t request, struct get *g, struct msg_
 	return rc;
 }
 
+static int on_owner(struct peer *p, uint64_t request, struct get *g, struct msg_fds *fds,
+		    struct garret_error *err)
+{
+	if (p->owner)
+		return garret_fail(err, GARRET_CONFLICT, "the owner was said already");
+	get_bytes(g, p->owner_tag, sizeof(p->owner_tag));
+	p->owner = true;
+	serve_done(p, request);
+	return 0;
+}
+
+static int on_adopt(struct peer *p, uint64_t request, struct get *g, struct msg_fds *fds,
+		    struct garret_error *err)
+{
+	if (!p->owner)
+		return garret_fail(err, GARRET_INVALID, "the owner of what is to be adopted");
+	return session_adopt(p->engine, p, request, get_u64(g), err);
+}
+
+static int on_settle(struct peer *p, uint64_t request, struct get *g, struct msg_fds *fds,
+		     struct garret_error *err)
+{
+	if (p->owner)
+		session_settle(p->engine, p);
+	serve_done(p, request);
+	return 0;
+}
+
 /* What may cross the border: when, how long, with how many descriptors. */
 static const struct {
 	uint16_t type;
@@ -314,6 +351,9 @@ static const struct {
 	{ ENGINE_DOCTOR, PEER_GREETED, 0, 0, 0, on_doctor },
 	{ ENGINE_WORKSPACES, PEER_GREETED, 0, 0, 0, on_workspaces },
 	{ ENGINE_PURGE, PEER_GREETED, 6, 5 + ENGINE_ID_MAX, 0, on_purge },
+	{ ENGINE_OWNER, PEER_GREETED, ENGINE_OWNER_TAG, ENGINE_OWNER_TAG, 0, on_owner },
+	{ ENGINE_ADOPT, PEER_GREETED, 8, 8, 0, on_adopt },
+	{ ENGINE_SETTLE, PEER_GREETED, 0, 0, 0, on_settle },
 };
 
 static void dispatch(struct peer *p, const struct init_header *h, struct get *g,

@@ -18,6 +18,8 @@ void serve_stop(struct engine *e); /* no new peers; those there are let go */
 
 int serve_socket(const struct peer *p);
 const struct credentials *serve_credentials(const struct peer *p);
+/* The tag of those for whom it keeps durable sessions: ENGINE_OWNER_TAG bytes, zero for none. */
+const uint8_t *serve_owner(const struct peer *p);
 
 /* Answers.  A peer that doesn't read its answers is let go. */
 void serve_done(struct peer *p, uint64_t request);

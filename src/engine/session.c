@@ -39,6 +39,8 @@ struct session {
 	bool closing; /* close_request waits for DONE */
 	bool opened;  /* the owner knows it */
 	bool own_workspace, purge;
+	uid_t uid; /* of a durable one: who may take it over, with this tag */
+	uint8_t owner[ENGINE_OWNER_TAG];
 
 	struct cgroup_limits limits;
 	uint64_t disk_bytes; /* 0: no limit */
@@ -62,6 +64,11 @@ static void fail(struct session *s, const struct garret_error *err);
 static bool holds_files(const struct session *s)
 {
 	return s->flags & ENGINE_OPEN_FILES;
+}
+
+static bool is_durable(const struct session *s)
+{
+	return s->flags & ENGINE_OPEN_DURABLE;
 }
 
 static void session_free(struct session *s)
@@ -217,6 +224,26 @@ static void on_deadline(struct loop_timer *t)
 	fail(s, &err);
 }
 
+/* Before the owner hears of it, so that no durable session is known to nobody. */
+static int write_meta(const struct session *s, const struct engine_opened *o,
+		      struct garret_error *err)
+{
+	struct store_meta m = { .pid = s->pid,
+				.start_time = o->start_time,
+				.pid_namespace = o->pid_namespace,
+				.base = s->slot->base,
+				.project = s->slot->project,
+				.uid = s->uid,
+				.durable = is_durable(s),
+				.own_workspace = s->own_workspace };
+
+	memcpy(m.owner, s->owner, sizeof(m.owner));
+	(void)snprintf(m.id, sizeof(m.id), "%s", s->id);
+	if (m.durable)
+		slot_bequeath(s->slot, s->pid, o->start_time);
+	return store_write_meta(s->engine, s->slot->name, &m, err);
+}
+
 static void ready(struct session *s)
 {
 	char id[ENGINE_ID_MAX + 1];
@@ -228,8 +255,7 @@ static void ready(struct session *s)
 		rc = garret_fail(&err, GARRET_INTERNAL, "the session's init ended at once");
 	/* A connected one ends with its owner whatever happens to us: nothing to prove later. */
 	else if (!(s->flags & ENGINE_OPEN_CONNECTED))
-		rc = store_write_meta(s->engine, s->slot->name, s->pid, o.start_time,
-				      o.pid_namespace, &err);
+		rc = write_meta(s, &o, &err);
 	if (rc < 0) {
 		fail(s, &err);
 		return;
@@ -429,6 +455,8 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 	if (rc < 0)
 		return rc;
 	s = session_new(e, peer, o, tmpfs, disk);
+	s->uid = serve_credentials(peer)->uid;
+	memcpy(s->owner, serve_owner(peer), sizeof(s->owner));
 	s->request = request;
 	s->limits = limits;
 	s->plan.order->pids = limits.pids;
@@ -514,7 +542,9 @@ void session_peer_gone(struct engine *e, struct peer *peer)
 		if (s->peer != peer)
 			continue;
 		s->peer = NULL;
-		session_end(s);
+		/* One that is closing does so; of one that was not ready nobody knows. */
+		if (!is_durable(s) || s->state != RUNNING)
+			session_end(s);
 	}
 }
 
@@ -524,4 +554,101 @@ void session_end_everything(struct engine *e)
 
 	list_foreach (s, &e->sessions, link)
 		session_end(s);
+}
+
+void session_leave_durable(struct engine *e)
+{
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link) {
+		if (!is_durable(s) || s->state != RUNNING) {
+			session_end(s);
+			continue;
+		}
+		log_info("session_left", "session=%s pid=%d", s->id, s->pid);
+		e->left = true;
+		slot_forget(s->slot);
+		session_free(s);
+	}
+}
+
+/* ---- sessions that outlived their engine or their owner ---- */
+
+bool session_restore(struct engine *e, const char *slot_name, const struct store_meta *m,
+		     int *pidfd)
+{
+	struct engine_open o = { .hostname = "", .work_dir = "", .flags = ENGINE_OPEN_DURABLE };
+	struct slot *slot;
+	struct session *s;
+
+	if (!name_valid(m->id))
+		return false;
+	slot = slots_restore(e, slot_name, m->base, m->project);
+	if (!slot)
+		return false;
+	o.id = m->id;
+	s = session_new(e, NULL, &o, 0, 0);
+	plan_done(&s->plan);
+	s->state = RUNNING;
+	s->opened = true;
+	s->own_workspace = m->own_workspace;
+	s->uid = m->uid;
+	memcpy(s->owner, m->owner, sizeof(s->owner));
+	s->slot = slot;
+	s->handle = slot->handle;
+	s->pid = m->pid;
+	s->pidfd = take_fd(pidfd);
+	if (loop_io_add(e->loop, &s->pid_io, s->pidfd, EPOLLIN, on_pid, s, NULL) < 0)
+		session_end(s); /* its end is noticed by its groups becoming empty */
+	log_info("session_restored", "session=%s pid=%d", s->id, s->pid);
+	return true;
+}
+
+bool session_in_slot(const struct engine *e, const char *slot)
+{
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link)
+		if (s->slot && !strcmp(s->slot->name, slot))
+			return true;
+	return false;
+}
+
+static bool is_heir(const struct session *s, const struct peer *peer)
+{
+	return !s->peer && is_durable(s) && s->state == RUNNING &&
+	       s->uid == serve_credentials(peer)->uid &&
+	       !memcmp(s->owner, serve_owner(peer), sizeof(s->owner));
+}
+
+int session_adopt(struct engine *e, struct peer *peer, uint64_t request, uint64_t handle,
+		  struct garret_error *err)
+{
+	struct engine_opened o = { .handle = handle };
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link) {
+		if (s->handle != handle || !is_heir(s, peer))
+			continue;
+		if (proof_of(s->pid, &o.start_time, &o.pid_namespace) < 0)
+			break; /* on_pid() is about to say so */
+		s->peer = peer;
+		o.pid = (uint32_t)s->pid;
+		log_info("session_adopted", "session=%s pid=%d", s->id, s->pid);
+		serve_opened(peer, request, &o);
+		return 0;
+	}
+	return garret_fail(err, GARRET_NOT_FOUND, "there is no such session to take over");
+}
+
+void session_settle(struct engine *e, const struct peer *peer)
+{
+	struct session *s;
+
+	list_foreach (s, &e->sessions, link) {
+		if (!is_heir(s, peer))
+			continue;
+		log_info("session_unwanted", "session=%s pid=%d", s->id, s->pid);
+		session_end(s);
+	}
 }

@@ -11,6 +11,7 @@
 #define ENGINE_SESSION_H
 
 #include "engine/engine.h"
+#include "engine/store.h"
 #include "io/msg.h"
 
 struct peer;
@@ -28,9 +29,21 @@ int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_
 int session_purge(struct engine *e, const char *id, struct garret_error *err);
 int session_usage(struct engine *e, const struct peer *peer, uint64_t handle,
 		  struct engine_usage *ret, struct garret_error *err);
-/* The peer is gone: its sessions end. */
+/* The peer is gone: its sessions end, but for durable ones. */
 void session_peer_gone(struct engine *e, struct peer *peer);
 void session_end_everything(struct engine *e);
+/* The same, but durable ones are forgotten and go on: a later engine restores them. */
+void session_leave_durable(struct engine *e);
+
+/* A durable session of an earlier engine, proven to live by pidfd (taken); false: it can't be. */
+bool session_restore(struct engine *e, const char *slot, const struct store_meta *m, int *pidfd);
+/* Give one whose owner has gone to a peer of the same user and tag: OPENED is the answer. */
+int session_adopt(struct engine *e, struct peer *peer, uint64_t request, uint64_t handle,
+		  struct garret_error *err);
+/* End those that the peer could have adopted, and didn't. */
+void session_settle(struct engine *e, const struct peer *peer);
+
+bool session_in_slot(const struct engine *e, const char *slot);
 
 /* From the slots: one is ready; preparing fails; and how many sessions wait for one. */
 void session_slot_ready(struct engine *e);

@@ -17,6 +17,7 @@
 #include "engine/nursery.h"
 #include "engine/reaper.h"
 #include "engine/session.h"
+#include "engine/store.h"
 
 #define RETRY_MS 500
 #define REFILL_MS 25
@@ -38,6 +39,36 @@ void slots_init(struct engine *e)
 	e->next_handle = (wall_us() / 1000u) << 16;
 }
 
+/* Who has a range when no engine does: the init of a session that outlived its own. */
+struct heir {
+	uint64_t start_time;
+	int32_t pid, reserved;
+};
+
+static off_t heir_place(uint32_t base)
+{
+	/* Behind the bytes that are locked for ids and before those for instances. */
+	return (off_t)((1ull << 36) + (base / SLOT_IDS) * sizeof(struct heir));
+}
+
+static bool has_heir(const struct engine *e, uint32_t base)
+{
+	uint64_t start, ns;
+	struct heir h;
+
+	return pread(e->ids_fd, &h, sizeof(h), heir_place(base)) == sizeof(h) && h.pid > 1 &&
+	       proof_of(h.pid, &start, &ns) == 0 && start == h.start_time;
+}
+
+void slot_bequeath(const struct slot *s, int pid, uint64_t start_time)
+{
+	const struct heir h = { .start_time = start_time, .pid = pid };
+
+	if (s->engine->ids_fd >= 0 &&
+	    pwrite(s->engine->ids_fd, &h, sizeof(h), heir_place(s->base)) < 0)
+		log_warn("ids", "slot=%s errno=%d", s->name, errno);
+}
+
 /*
  * Two engines of one host may be given the same ranges.  One byte per range is
  * locked in a file they share; the lock ends with the process that holds it.
@@ -54,19 +85,41 @@ static bool claim_on_host(struct engine *e, uint32_t base, bool claim)
 	return e->ids_fd < 0 || fcntl(e->ids_fd, F_OFD_SETLK, &l) == 0;
 }
 
+static uint32_t base_of(const struct engine *e, uint32_t index)
+{
+	return e->conf.id_start + SLOT_IDS * (index + 1);
+}
+
 /* Of all there are, not only of as many as we may use: other engines take from the same. */
 static bool claim_index(struct engine *e, uint32_t *ret)
 {
 	for (uint32_t i = 0; i < e->conf.ranges; i++) {
 		if (e->indexes[i])
 			continue;
-		if (!claim_on_host(e, e->conf.id_start + SLOT_IDS * (i + 1), true))
+		if (!claim_on_host(e, base_of(e, i), true))
 			continue;
+		if (has_heir(e, base_of(e, i))) {
+			(void)claim_on_host(e, base_of(e, i), false);
+			continue;
+		}
 		e->indexes[i] = 1;
 		*ret = i;
 		return true;
 	}
 	return false;
+}
+
+void slot_forget(struct slot *s)
+{
+	loop_io_remove(&s->io);
+	loop_io_remove(&s->pid_io);
+	loop_timer_clear(&s->timer);
+	list_remove(&s->link);
+	fd_close(s->sock);
+	fd_close(s->net_fd);
+	fd_close(s->pidfd);
+	s->engine->n_slots--;
+	free(s);
 }
 
 static void release(struct slot *s, bool clean)
@@ -75,20 +128,13 @@ static void release(struct slot *s, bool clean)
 	void (*gone)(void *, bool) = s->gone;
 	void *ctx = s->ctx;
 
-	loop_io_remove(&s->io);
-	loop_timer_clear(&s->timer);
-	list_remove(&s->link);
-	fd_close(s->sock);
-	fd_close(s->net_fd);
-	fd_close(s->pidfd);
 	if (clean) {
 		e->indexes[s->index] = 0;
 		(void)claim_on_host(e, s->base, false);
 	} else {
 		log_error("slot_stuck", "slot=%s base=%u", s->name, s->base);
 	}
-	e->n_slots--;
-	free(s);
+	slot_forget(s);
 	if (gone)
 		gone(ctx, clean);
 	slots_fill(e);
@@ -207,6 +253,37 @@ static void on_note(struct loop_io *io, uint32_t events)
 	msg_fds_close(&fds);
 }
 
+static struct slot *slot_new(struct engine *e, uint32_t index)
+{
+	struct slot *s = xnew(struct slot);
+
+	s->engine = e;
+	s->index = index;
+	s->base = base_of(e, index);
+	s->sock = s->net_fd = s->pidfd = s->io.fd = s->pid_io.fd = -EBADF;
+	list_init(&s->link);
+	e->n_slots++;
+	return s;
+}
+
+struct slot *slots_restore(struct engine *e, const char *name, uint32_t base, uint32_t project)
+{
+	uint32_t index = (base - e->conf.id_start) / SLOT_IDS - 1;
+	struct slot *s;
+
+	if (index >= e->conf.ranges || base != base_of(e, index) || e->indexes[index] ||
+	    !claim_on_host(e, base, true))
+		return NULL;
+	e->indexes[index] = 1;
+	s = slot_new(e, index);
+	s->state = SLOT_TAKEN;
+	s->project = project;
+	s->handle = strtoull(name, NULL, 16);
+	(void)snprintf(s->name, sizeof(s->name), "%s", name);
+	e->next_handle = MAX(e->next_handle, s->handle + 1);
+	return s;
+}
+
 static int slot_start(struct engine *e, struct garret_error *err)
 {
 	struct slot_order order = { .base = 0 };
@@ -225,20 +302,15 @@ static int slot_start(struct engine *e, struct garret_error *err)
 	if (!claim_index(e, &index))
 		return garret_fail(err, GARRET_EXHAUSTED, "every id range is in use");
 
-	s = xnew(struct slot);
-	list_init(&s->link);
-	s->engine = e;
-	s->index = index;
-	s->base = order.base = e->conf.id_start + SLOT_IDS * (index + 1);
+	s = slot_new(e, index);
+	order.base = s->base;
 	s->project = order.project = disk_pick(e);
 	s->handle = e->next_handle++;
-	s->sock = s->net_fd = s->pidfd = s->io.fd = s->pid_io.fd = -EBADF;
 	(void)snprintf(s->name, sizeof(s->name), "%016llx", (unsigned long long)s->handle);
 	memcpy(order.name, s->name, sizeof(order.name));
 	net = reaper_take_net(e);
 	fds[0] = theirs;
 	fds[1] = net;
-	e->n_slots++;
 	list_append(&e->slots, &s->link);
 	rc = msg_send(e->zygote_sock, &order, sizeof(order), fds, net >= 0 ? 2 : 1, err);
 	if (rc == 0)

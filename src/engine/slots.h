@@ -45,6 +45,12 @@ struct slot *slots_take(struct engine *e, void (*note)(void *ctx, const struct s
  * ending).  gone (may be NULL) is called from the loop, after which s is no more.
  */
 void slot_end(struct slot *s, void (*gone)(void *ctx, bool clean), void *ctx);
+/* The slot of a session that outlived its engine; NULL when its ids can't be had. */
+struct slot *slots_restore(struct engine *e, const char *name, uint32_t base, uint32_t project);
+/* The session in it is to outlive us: the ids stay taken as long as its init lives. */
+void slot_bequeath(const struct slot *s, int pid, uint64_t start_time);
+/* Forget it and touch nothing of it. */
+void slot_forget(struct slot *s);
 /* Drop the prepared ones: the engine ends. */
 void slots_drop(struct engine *e);
 

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "engine/ownfs.h"
 
@@ -193,59 +194,88 @@ int proof_of(int pid, uint64_t *ret_start_time, uint64_t *ret_pid_namespace)
 	return 0;
 }
 
-int store_write_meta(struct engine *e, const char *slot, int pid, uint64_t start_time,
-		     uint64_t pid_namespace, struct garret_error *err)
+/* One line; its end says that it is whole. */
+int store_write_meta(struct engine *e, const char *slot, const struct store_meta *m,
+		     struct garret_error *err)
 {
-	char path[64], text[128];
+	char path[64], text[256], owner[2 * ENGINE_OWNER_TAG + 1];
 	autoclose int fd = -EBADF;
 	int n;
 
 	(void)snprintf(path, sizeof(path), "%s/meta", slot);
 	/* The slot was prepared with an empty one: making a file costs more than all the rest. */
 	fd = open_beneath(e->sessions_fd, path, O_WRONLY, 0);
-	n = snprintf(text, sizeof(text), "%d %llu %llu\n", pid, (unsigned long long)start_time,
-		     (unsigned long long)pid_namespace);
+	hex_encode(m->owner, sizeof(m->owner), owner);
+	n = snprintf(text, sizeof(text), "1 %d %llu %llu %u %u %u %d %d %s %s\n", m->pid,
+		     (unsigned long long)m->start_time, (unsigned long long)m->pid_namespace,
+		     m->base, m->project, (unsigned)m->uid, m->durable, m->own_workspace, owner,
+		     m->id);
 	if (fd < 0 || write_full(fd, text, (size_t)n) < 0)
 		return garret_fail_errno(err, "write the session's meta file");
 	return 0;
 }
 
-/* Kill the process of a meta file if it still is the one that was meant. */
-static void kill_proven(const struct engine *e, const char *slot)
+/* Another version's, half a line, or none: not proven. */
+static bool read_meta(const struct engine *e, const char *slot, struct store_meta *m)
 {
-	uint64_t start, ns, is_start, is_ns;
-	char path[300], text[128], *at = text;
-	autoclose int pidfd = -EBADF;
-	long pid;
+	char path[300], text[256], owner[2 * ENGINE_OWNER_TAG + 1], newline = 0;
+	unsigned long long start, ns;
+	int version, durable, own;
+	unsigned uid;
 
 	(void)snprintf(path, sizeof(path), "%s/meta", slot);
 	if (read_file_at(e->sessions_fd, path, text, sizeof(text)) < 0)
-		return;
-	pid = strtol(at, &at, 10);
-	start = strtoull(at, &at, 10);
-	ns = strtoull(at, &at, 10);
-	if (pid <= 1 || pid > INT_MAX || !start || !ns)
-		return;
-	/* Opened first: what is compared then cannot be another process's number. */
-	pidfd = pidfd_open((pid_t)pid, 0);
-	if (pidfd < 0 || proof_of((int)pid, &is_start, &is_ns) < 0 || is_start != start ||
-	    is_ns != ns)
-		return;
-	log_info("session_leftover", "slot=%s pid=%ld", slot, pid);
-	(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+		return false;
+	if (sscanf(text, "%d %d %llu %llu %u %u %u %d %d %32s %64s%c", &version, &m->pid, &start,
+		   &ns, &m->base, &m->project, &uid, &durable, &own, owner, m->id,
+		   &newline) != 12 ||
+	    version != 1 || newline != '\n' || m->pid <= 1 || !start || !ns ||
+	    !hex_decode(owner, m->owner, sizeof(m->owner)))
+		return false;
+	m->start_time = start;
+	m->pid_namespace = ns;
+	m->uid = uid;
+	m->durable = durable;
+	m->own_workspace = own;
+	return true;
 }
 
-void store_sweep(struct engine *e)
+/* Its pidfd when the process is the one that was meant, or -EBADF. */
+static int prove(const struct store_meta *m)
+{
+	/* Opened first: what is compared then cannot be another process's number. */
+	autoclose int pidfd = pidfd_open(m->pid, 0);
+	uint64_t start, ns;
+
+	if (pidfd < 0 || proof_of(m->pid, &start, &ns) < 0 || start != m->start_time ||
+	    ns != m->pid_namespace)
+		return -EBADF;
+	return take_fd(&pidfd);
+}
+
+void store_sweep(struct engine *e, bool (*restore)(struct engine *e, const char *slot,
+						   const struct store_meta *m, int *pidfd))
 {
 	int fd = openat(e->sessions_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 
 	while (d && (entry = readdir(d))) {
-		if (entry->d_name[0] == '.')
+		struct store_meta m = { 0 };
+		const char *slot = entry->d_name;
+		autoclose int pidfd = -EBADF;
+
+		if (slot[0] == '.')
 			continue;
-		kill_proven(e, entry->d_name);
-		if (renameat(e->sessions_fd, entry->d_name, e->trash_fd, entry->d_name) < 0)
-			log_warn("session_stuck", "slot=%s errno=%d", entry->d_name, errno);
+		if (read_meta(e, slot, &m))
+			pidfd = prove(&m);
+		if (pidfd >= 0 && m.durable && restore(e, slot, &m, &pidfd))
+			continue;
+		if (pidfd >= 0) {
+			log_info("session_leftover", "slot=%s pid=%d", slot, m.pid);
+			(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+		}
+		if (renameat(e->sessions_fd, slot, e->trash_fd, slot) < 0)
+			log_warn("session_stuck", "slot=%s errno=%d", slot, errno);
 	}
 }

@@ -105,14 +105,14 @@ static void answer(struct pending *p, struct get *g, uint16_t type, const struct
 	struct engine_opened opened;
 	struct engine_usage usage;
 
-	if (!err && type == ENGINE_OPENED && p->type == ENGINE_OPEN &&
+	if (!err && type == ENGINE_OPENED && (p->type == ENGINE_OPEN || p->type == ENGINE_ADOPT) &&
 	    engine_get_opened(g, &opened)) {
 		p->opened(p->ctx, &opened, NULL);
 	} else if (!err && type == ENGINE_USAGE_OK && p->type == ENGINE_USAGE &&
 		   engine_get_usage(g, &usage)) {
 		p->usage(p->ctx, &usage, NULL);
 	} else if (!err && type == ENGINE_DONE && p->type != ENGINE_OPEN &&
-		   p->type != ENGINE_USAGE) {
+		   p->type != ENGINE_ADOPT && p->type != ENGINE_USAGE) {
 		p->done(p->ctx, NULL);
 	} else {
 		if (!err) {
@@ -120,7 +120,7 @@ static void answer(struct pending *p, struct get *g, uint16_t type, const struct
 					  "the engine's answer makes no sense");
 			err = &broken;
 		}
-		if (p->type == ENGINE_OPEN)
+		if (p->type == ENGINE_OPEN || p->type == ENGINE_ADOPT)
 			p->opened(p->ctx, NULL, err);
 		else if (p->type == ENGINE_USAGE)
 			p->usage(p->ctx, NULL, err);
@@ -216,30 +216,41 @@ static void on_end(struct chan *chan, const struct garret_error *why)
 		c->events->lost(c->ctx, &err);
 }
 
+int engine_client_connect(struct engine_client *c, int fd, struct garret_error *err)
+{
+	struct loop *l = c->chan.loop;
+	struct put p;
+	int rc;
+
+	chan_close(&c->chan);
+	c->chan = (struct chan){ .on_frame = on_frame, .on_end = on_end, .ctx = c };
+	rc = chan_open(&c->chan, l, fd, ENGINE_FRAME_MAX, err);
+	c->chan.loop = l;
+	if (rc < 0)
+		return rc;
+	engine_begin(&p, c->frame, ENGINE_HELLO, 0);
+	put_u16(&p, ENGINE_MAJOR);
+	put_u16(&p, ENGINE_MINOR);
+	chan_send(&c->chan, c->frame, engine_end(&p), NULL, 0);
+	return 0;
+}
+
 int engine_client_new(struct loop *l, int fd, const struct engine_events *events, void *ctx,
 		      struct engine_client **ret, struct garret_error *err)
 {
 	struct engine_client *c = xnew(struct engine_client);
-	struct put p;
 	int rc;
 
 	c->events = events;
 	c->ctx = ctx;
 	list_init(&c->pending);
-	c->chan.on_frame = on_frame;
-	c->chan.on_end = on_end;
-	c->chan.ctx = c;
-	rc = chan_open(&c->chan, l, fd, ENGINE_FRAME_MAX, err);
-	if (rc < 0) {
-		free(c);
-		return rc;
-	}
-	engine_begin(&p, c->frame, ENGINE_HELLO, 0);
-	put_u16(&p, ENGINE_MAJOR);
-	put_u16(&p, ENGINE_MINOR);
-	chan_send(&c->chan, c->frame, engine_end(&p), NULL, 0);
+	c->chan.loop = l;
+	c->chan.fd = c->chan.io.fd = -EBADF;
+	rc = fd < 0 ? 0 : engine_client_connect(c, fd, err);
+	if (rc < 0)
+		c = engine_client_free(c);
 	*ret = c;
-	return 0;
+	return rc;
 }
 
 struct engine_client *engine_client_free(struct engine_client *c)
@@ -339,6 +350,33 @@ void engine_client_purge(struct engine_client *c, const char *id, engine_done_fn
 	engine_begin(&p, c->frame, ENGINE_PURGE, ++c->last_request);
 	put_str(&p, id);
 	ask(c, ENGINE_PURGE, &p, NULL, 0, ctx)->done = done;
+}
+
+void engine_client_owner(struct engine_client *c, const uint8_t tag[ENGINE_OWNER_TAG],
+			 engine_done_fn done, void *ctx)
+{
+	struct put p;
+
+	engine_begin(&p, c->frame, ENGINE_OWNER, ++c->last_request);
+	put_bytes(&p, tag, ENGINE_OWNER_TAG);
+	ask(c, ENGINE_OWNER, &p, NULL, 0, ctx)->done = done;
+}
+
+void engine_client_adopt(struct engine_client *c, uint64_t handle, engine_opened_fn done, void *ctx)
+{
+	struct put p;
+
+	engine_begin(&p, c->frame, ENGINE_ADOPT, ++c->last_request);
+	put_u64(&p, handle);
+	ask(c, ENGINE_ADOPT, &p, NULL, 0, ctx)->opened = done;
+}
+
+void engine_client_settle(struct engine_client *c, engine_done_fn done, void *ctx)
+{
+	struct put p;
+
+	engine_begin(&p, c->frame, ENGINE_SETTLE, ++c->last_request);
+	ask(c, ENGINE_SETTLE, &p, NULL, 0, ctx)->done = done;
 }
 
 void engine_client_doctor(struct engine_client *c, engine_done_fn done, void *ctx)

@@ -35,9 +35,14 @@ int engine_start(const char *program, const char *state, const char *const *args
 /* Connect to a running engine's socket. */
 int engine_connect(const char *path, int *ret_fd, struct garret_error *err);
 
-/* fd passes to the client.  events is borrowed and must outlive it. */
+/*
+ * A client that has no connection yet, or fd (passes to it).  events is borrowed and must
+ * outlive it.  What is asked while there is none is answered with UNAVAILABLE.
+ */
 int engine_client_new(struct loop *l, int fd, const struct engine_events *events, void *ctx,
 		      struct engine_client **ret, struct garret_error *err);
+/* A connection after the one that was lost; ready() comes again. */
+int engine_client_connect(struct engine_client *c, int fd, struct garret_error *err);
 struct engine_client *engine_client_free(struct engine_client *c); /* no callback after it */
 
 /*
@@ -57,6 +62,14 @@ void engine_client_workspaces(struct engine_client *c, engine_workspace_fn row, 
 			      void *ctx);
 /* Remove one: CONFLICT while a session of that id is open, NOT_FOUND when there is none. */
 void engine_client_purge(struct engine_client *c, const char *id, engine_done_fn done, void *ctx);
+/* Before any durable session: for whom they are kept. */
+void engine_client_owner(struct engine_client *c, const uint8_t tag[ENGINE_OWNER_TAG],
+			 engine_done_fn done, void *ctx);
+/* Take over a durable session whose owner has gone: NOT_FOUND when there is none. */
+void engine_client_adopt(struct engine_client *c, uint64_t handle, engine_opened_fn done,
+			 void *ctx);
+/* Those of the owner that were not adopted end. */
+void engine_client_settle(struct engine_client *c, engine_done_fn done, void *ctx);
 void engine_client_doctor(struct engine_client *c, engine_done_fn done, void *ctx);
 
 #endif

@@ -3,11 +3,17 @@
  * directory, so that it outlives us; we hold one connection to it, over which
  * every command goes.  Output that init can't hold goes to spool files that we
  * make ahead and pass in, a pair per command that needs one; we only read them.
+ *
+ * Sessions outlive the engine as well: when another one is there, each is taken
+ * over again, while its commands go on over our connection to its init.
  */
 #include "provider/native_impl.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -15,6 +21,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/time.h"
 
 /* ---- what init says ---- */
@@ -71,16 +78,22 @@ static const struct init_events init_events = {
 
 /* ---- opening ---- */
 
-static void box_free(struct box *b)
+/* Forget it; what it is goes on. */
+static void box_leave(struct box *b)
 {
 	loop_later_cancel(b->p->loop, &b->later);
 	drop_init(b);
+	list_remove(&b->link);
+	free(b);
+}
+
+static void box_free(struct box *b)
+{
 	if (b->ctl_name[0])
 		(void)unlinkat(b->p->ctl_fd, b->ctl_name, 0);
 	if (b->next_spool)
 		(void)remove_tree_at(b->p->runs_fd, b->runs_name);
-	list_remove(&b->link);
-	free(b);
+	box_leave(b);
 }
 
 static void ignore_done(void *ctx, const struct garret_error *err)
@@ -108,6 +121,15 @@ static void finish_open(struct box *b)
 	box_free(b);
 }
 
+static void make_mark(struct box *b)
+{
+	char nonce[2 * INIT_NONCE + 1];
+
+	hex_encode(b->nonce, sizeof(b->nonce), nonce);
+	(void)snprintf(b->mark, sizeof(b->mark), "%016llx %s %.40s", (unsigned long long)b->handle,
+		       nonce, b->ctl_name);
+}
+
 static void on_opened(void *ctx, const struct engine_opened *o, const struct garret_error *err)
 {
 	struct box *b = ctx;
@@ -116,12 +138,32 @@ static void on_opened(void *ctx, const struct engine_opened *o, const struct gar
 	b->handle = o ? o->handle : 0;
 	if (err)
 		b->open_error = *err;
+	else
+		make_mark(b);
 	finish_open(b);
 }
 
 static void report_open_error(struct loop_later *l)
 {
 	finish_open(l->ctx);
+}
+
+static const char *native_mark(const struct box *b)
+{
+	return b->mark;
+}
+
+static int greet(struct box *b, struct garret_error *err)
+{
+	char path[80];
+	int fd, rc;
+
+	/* Connecting before init exists saves a round trip: it accepts when it is ready. */
+	socket_path(b->p, b->ctl_name, path);
+	rc = init_connect(path, &fd, err);
+	if (rc < 0)
+		return rc;
+	return init_client_new(b->p->loop, fd, b->nonce, &init_events, b, &b->init, err);
 }
 
 static int begin_open(struct box *b, const struct box_spec *spec, struct garret_error *err)
@@ -138,30 +180,25 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 				 .tmpfs_bytes = spec->tmpfs_bytes,
 				 .disk_bytes = spec->disk_bytes,
 				 .flags = (spec->attach ? ENGINE_OPEN_ATTACH : 0) |
-					  (spec->files ? ENGINE_OPEN_FILES : 0) };
+					  (spec->files ? ENGINE_OPEN_FILES : ENGINE_OPEN_DURABLE) };
 	struct control_socket control = { .fd = -EBADF };
 	autoclose int sock = -EBADF;
-	char path[80];
-	int fd, rc;
+	int rc;
 
-	if (b->p->lost)
-		return garret_fail(err, GARRET_UNAVAILABLE, "the engine is gone");
+	if (!b->p->up)
+		return garret_fail(err, GARRET_UNAVAILABLE, "the engine is away");
 	o.network =
 		spec->network && !strcmp(spec->network, "host") ? ENGINE_NET_HOST : ENGINE_NET_NONE;
-	if (getrandom(o.nonce, sizeof(o.nonce), 0) != (ssize_t)sizeof(o.nonce))
+	if (getrandom(b->nonce, sizeof(b->nonce), 0) != (ssize_t)sizeof(b->nonce))
 		return garret_fail_errno(err, "random bytes");
+	memcpy(o.nonce, b->nonce, sizeof(o.nonce));
 	rc = socket_take(b->p, &control, err);
 	if (rc < 0)
 		return rc;
 	sock = control.fd;
 	(void)snprintf(b->ctl_name, sizeof(b->ctl_name), "%s", control.name);
 	(void)snprintf(b->runs_name, sizeof(b->runs_name), "%s", control.name);
-	/* Connecting before init exists saves a round trip: it accepts when it is ready. */
-	socket_path(b->p, b->ctl_name, path);
-	rc = init_connect(path, &fd, err);
-	if (rc < 0)
-		return rc;
-	rc = init_client_new(b->p->loop, fd, o.nonce, &init_events, b, &b->init, err);
+	rc = greet(b, err);
 	if (rc < 0)
 		return rc;
 	b->asked = true;
@@ -169,8 +206,8 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 	return 0;
 }
 
-static void native_open(struct provider *p, const struct box_spec *spec, box_opened_fn done,
-			void *ctx)
+static struct box *box_new(struct provider *p, const struct box_spec *spec, box_opened_fn done,
+			   void *ctx)
 {
 	struct box *b = xnew(struct box);
 
@@ -181,8 +218,89 @@ static void native_open(struct provider *p, const struct box_spec *spec, box_ope
 	list_append(&p->boxes, &b->link);
 	b->opened = done;
 	b->opened_ctx = ctx;
+	return b;
+}
+
+static void native_open(struct provider *p, const struct box_spec *spec, box_opened_fn done,
+			void *ctx)
+{
+	struct box *b = box_new(p, spec, done, ctx);
+
 	if (begin_open(b, spec, &b->open_error) < 0)
 		loop_later_add(p->loop, &b->later, report_open_error, b);
+}
+
+/* ---- adopting ---- */
+
+static void on_adopted(void *ctx, const struct engine_opened *o, const struct garret_error *err)
+{
+	struct box *b = ctx;
+
+	/* Lost meanwhile: the next engine is asked for it again. */
+	if (!err || err->code != GARRET_UNAVAILABLE || b->p->keeper_gone)
+		on_opened(b, o, err);
+}
+
+static int begin_adopt(struct box *b, const char *mark, struct garret_error *err)
+{
+	char handle[17], nonce[2 * INIT_NONCE + 1];
+	int rc;
+
+	if (sscanf(mark, "%16s %32s %40s", handle, nonce, b->ctl_name) != 3 ||
+	    !hex_decode(nonce, b->nonce, sizeof(b->nonce)) || strchr(b->ctl_name, '/'))
+		return garret_fail(err, GARRET_NOT_FOUND, "no mark of a session: %s", mark);
+	(void)snprintf(b->runs_name, sizeof(b->runs_name), "%s", b->ctl_name);
+	rc = greet(b, err);
+	if (rc < 0) {
+		err->code = GARRET_NOT_FOUND; /* nobody listens: its init has ended */
+		return rc;
+	}
+	b->asked = true;
+	b->handle = strtoull(handle, NULL, 16);
+	engine_client_adopt(b->p->engine, b->handle, on_adopted, b);
+	return 0;
+}
+
+static void native_adopt(struct provider *p, const struct box_spec *spec, const char *mark,
+			 box_opened_fn done, void *ctx)
+{
+	struct box *b = box_new(p, spec, done, ctx);
+
+	b->adopted = true;
+	if (begin_adopt(b, mark, &b->open_error) < 0)
+		loop_later_add(p->loop, &b->later, report_open_error, b);
+}
+
+/* Sockets of sessions that are no more. */
+static void sweep_sockets(struct provider *p)
+{
+	int fd = openat(p->ctl_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	while (d && (e = readdir(d))) {
+		bool used = e->d_name[0] == '.';
+		struct box *b;
+
+		list_foreach (b, &p->boxes, link)
+			used = used || !strcmp(b->ctl_name, e->d_name);
+		for (unsigned i = 0; i < p->n_ahead; i++)
+			used = used || !strcmp(p->ahead[i].name, e->d_name);
+		if (!used)
+			(void)unlinkat(p->ctl_fd, e->d_name, 0);
+	}
+}
+
+static void settled(void *ctx, const struct garret_error *err)
+{
+	(void)ctx;
+	(void)err; /* lost again: the next engine is asked again */
+}
+
+static void native_settle(struct provider *p)
+{
+	sweep_sockets(p);
+	engine_client_settle(p->engine, settled, p);
 }
 
 static void native_watch(struct box *b, box_died_fn died, void *ctx)
@@ -193,21 +311,51 @@ static void native_watch(struct box *b, box_died_fn died, void *ctx)
 
 /* ---- closing ---- */
 
+static void close_again(struct box *b);
+
+static void on_purged(void *ctx, const struct garret_error *err)
+{
+	struct box *b = ctx;
+	const bool away = err && err->code == GARRET_UNAVAILABLE;
+
+	if (away && !b->p->keeper_gone)
+		return; /* again when there is an engine */
+	b->closed(b->closed_ctx, err && err->code == GARRET_NOT_FOUND ? NULL : err);
+	box_free(b);
+}
+
 static void on_closed(void *ctx, const struct garret_error *err)
 {
 	struct box *b = ctx;
 
+	if (err && err->code == GARRET_UNAVAILABLE && !b->p->keeper_gone)
+		return;
+	/* It had ended by itself: then its files have no session that could take them along. */
+	if (err && err->code == GARRET_NOT_FOUND && b->purge) {
+		b->handle = 0;
+		close_again(b);
+		return;
+	}
 	b->closed(b->closed_ctx, err);
 	box_free(b);
+}
+
+static void close_again(struct box *b)
+{
+	if (b->handle || !b->purge)
+		engine_client_close(b->p->engine, b->handle, b->purge, on_closed, b);
+	else
+		engine_client_purge(b->p->engine, b->id, on_purged, b);
 }
 
 static void native_close(struct box *b, bool purge, box_done_fn done, void *ctx)
 {
 	b->closing = true;
+	b->purge = purge;
 	b->closed = done;
 	b->closed_ctx = ctx;
 	drop_init(b);
-	engine_client_close(b->p->engine, b->handle, purge, on_closed, b);
+	close_again(b);
 }
 
 struct usage_wait {
@@ -277,6 +425,9 @@ const struct provider_ops native_ops = {
 	.name = "native",
 	.open = native_open,
 	.watch = native_watch,
+	.mark = native_mark,
+	.adopt = native_adopt,
+	.settle = native_settle,
 	.close = native_close,
 	.usage = native_usage,
 	.run = native_run,
@@ -302,19 +453,93 @@ const struct provider_ops native_ops = {
 
 /* ---- the engine ---- */
 
+static void all_adopted(struct provider *p)
+{
+	p->up = true;
+	if (p->begun)
+		native_settle(p);
+	p->begun = true;
+	p->config.ready(p->config.ctx, &p->hello);
+}
+
+static void on_adopted_again(void *ctx, const struct engine_opened *o,
+			     const struct garret_error *err)
+{
+	struct box *b = ctx;
+	struct provider *p = b->p;
+
+	if (err && err->code == GARRET_UNAVAILABLE)
+		return; /* it counts from the start with the next engine */
+	if (err)
+		b->handle = 0;
+	if (b->opened)
+		on_opened(b, o, err);
+	else if (b->closing)
+		close_again(b);
+	else if (err && !b->dead)
+		on_init_lost(b, err);
+	if (!--p->adopting)
+		all_adopted(p);
+}
+
+static void on_owner(void *ctx, const struct garret_error *err)
+{
+	struct provider *p = ctx;
+	struct box *b;
+
+	if (err && err->code == GARRET_UNAVAILABLE)
+		return;
+	if (err) {
+		p->config.lost(p->config.ctx, err);
+		return;
+	}
+	p->adopting = 1;
+	list_foreach (b, &p->boxes, link)
+		if (!b->opened || b->adopted) {
+			p->adopting++;
+			engine_client_adopt(p->engine, b->handle, on_adopted_again, b);
+		}
+	if (!--p->adopting)
+		all_adopted(p);
+}
+
 static void on_engine_ready(void *ctx, const struct engine_hello *hello)
 {
 	struct provider *p = ctx;
 
-	p->config.ready(p->config.ctx, hello);
+	p->hello = *hello;
+	engine_client_owner(p->engine, p->config.owner, on_owner, p);
 }
 
 static void on_engine_lost(void *ctx, const struct garret_error *err)
 {
 	struct provider *p = ctx;
 
-	p->lost = true;
-	p->config.lost(p->config.ctx, err);
+	p->up = false;
+	if (p->keeper_gone) {
+		p->config.lost(p->config.ctx, err);
+		return;
+	}
+	p->config.away(p->config.ctx, err);
+	engine_link_again(&p->link);
+}
+
+static void on_engine_socket(void *ctx, int fd)
+{
+	struct provider *p = ctx;
+	struct garret_error err = { 0 };
+
+	if (engine_client_connect(p->engine, fd, &err) < 0)
+		p->config.lost(p->config.ctx, &err);
+}
+
+static void on_keeper_gone(void *ctx, const struct garret_error *err)
+{
+	struct provider *p = ctx;
+
+	p->keeper_gone = true;
+	if (!p->up)
+		p->config.lost(p->config.ctx, err);
 }
 
 static void on_engine_died(void *ctx, uint64_t handle, enum engine_death how)
@@ -361,14 +586,18 @@ int native_new(const struct native_config *config, struct provider **ret, struct
 	list_init(&p->boxes);
 	rc = state < 0 ? garret_fail_errno(err, "open %s", config->state_dir) : 0;
 	if (rc == 0)
-		rc = p->ctl_fd = fresh_dir(state, "ctl", err);
+		rc = p->ctl_fd = open_dir_make(state, "ctl", 0700, err);
 	if (rc >= 0)
 		rc = p->runs_fd = fresh_dir(state, "runs", err);
+	p->link = (struct engine_link){
+		.loop = p->loop, .socket = on_engine_socket, .gone = on_keeper_gone, .ctx = p
+	};
 	if (rc >= 0)
-		rc = engine_client_new(p->loop, config->engine_fd, &engine_events, p, &p->engine,
-				       err);
+		rc = engine_client_new(p->loop, -EBADF, &engine_events, p, &p->engine, err);
+	if (rc >= 0)
+		rc = engine_link_open(&p->link, config->keeper_fd, config->engine_path, err);
 	else
-		fd_close(config->engine_fd);
+		fd_close(config->keeper_fd);
 	if (rc < 0) {
 		native_free(p);
 		return rc;
@@ -383,6 +612,7 @@ struct provider *native_free(struct provider *p)
 	if (!p)
 		return NULL;
 	p->engine = engine_client_free(p->engine);
+	engine_link_close(&p->link);
 	while (!list_empty(&p->boxes)) {
 		struct box *b = list_entry(p->boxes.next, struct box, link);
 		struct box_run *r;
@@ -391,7 +621,7 @@ struct provider *native_free(struct provider *p)
 		list_foreach (r, &b->runs, link)
 			r->end = NULL;
 		files_forget(b);
-		box_free(b);
+		box_leave(b);
 	}
 	loop_timer_clear(&p->refill);
 	while (p->n_ahead)

@@ -10,10 +10,15 @@ extern const struct provider_ops native_ops;
 
 struct native_config {
 	struct loop *loop;
-	int engine_fd;         /* passes to the provider */
-	const char *state_dir; /* ours: ctl/ and runs/ are made in it, old contents removed */
-	/* The engine answered (err NULL), or is gone for good. */
+	int keeper_fd;                   /* passes to the provider; or -EBADF and: */
+	const char *engine_path;         /* the socket of the system's engine */
+	uint8_t owner[ENGINE_OWNER_TAG]; /* for whom the engine keeps our sessions */
+	const char *state_dir;           /* ours: ctl/ and runs/ are made in it */
+	/* The engine answers.  Again after each away(), when our sessions are ours again. */
 	void (*ready)(void *ctx, const struct engine_hello *hello);
+	/* It was lost, and is looked for. */
+	void (*away)(void *ctx, const struct garret_error *err);
+	/* There will be none again. */
 	void (*lost)(void *ctx, const struct garret_error *err);
 	void *ctx;
 };

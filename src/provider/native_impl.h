@@ -4,6 +4,7 @@
 
 #include "base/list.h"
 #include "provider/engine_client.h"
+#include "provider/engine_link.h"
 #include "provider/init_client.h"
 #include "provider/native.h"
 
@@ -20,10 +21,15 @@ struct provider {
 	struct loop_timer refill;
 	struct loop *loop;
 	struct engine_client *engine;
+	struct engine_link link;
+	bool up;           /* the engine knows who we are */
+	bool begun;        /* it did once: what comes now is another engine */
+	bool keeper_gone;  /* what we are connected to is the last one */
+	unsigned adopting; /* answers that are due before strays may be ended */
+	struct engine_hello hello;
 	int ctl_fd, runs_fd;
 	struct list boxes;
 	struct native_config config;
-	bool lost;
 };
 
 /* One of the processes that carry out file operations; garretd's end of its socket. */
@@ -43,6 +49,8 @@ struct box {
 	char ctl_name[48];  /* in ctl/ */
 	char runs_name[48]; /* in runs/ */
 	uint64_t handle;    /* 0: not opened by the engine */
+	uint8_t nonce[INIT_NONCE];
+	char mark[96];
 	struct init_client *init;
 	struct list runs;
 	uint32_t next_spool, spools_ahead;
@@ -52,6 +60,7 @@ struct box {
 	struct loop_timer spool_retry;
 	bool asked; /* the engine's answer to OPEN is due */
 	bool greeted, dead, closing;
+	bool adopted, purge;
 
 	box_opened_fn opened;
 	void *opened_ctx;

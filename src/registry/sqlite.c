@@ -17,17 +17,23 @@
 #define TOMBSTONE_SECONDS (30.0 * 24 * 3600)
 #define TOMBSTONES_MAX 20000 /* the newest; each costs about 150 bytes in the daemon */
 
-enum { ADD, END, LOAD, PRUNE_AGE, PRUNE_COUNT, STATEMENTS };
+enum { ADD, SET, USED, END, LOAD, PRUNE_AGE, PRUNE_COUNT, BEGIN, COMMIT, ROLLBACK, STATEMENTS };
 
 static const char *const sql[STATEMENTS] = {
-	[ADD] = "INSERT INTO sessions(id,generation,nonce,runtime,tenant,created_at) VALUES(?,?,?,?,?,?)",
+	[ADD] = "INSERT INTO sessions(id,generation,nonce,runtime,tenant,created_at,state,used_at) "
+		"VALUES(?1,?2,?3,?4,?5,?6,?7,?6)",
+	[SET] = "UPDATE sessions SET state=?3, mark=?4, boot=?5, used_at=?6 WHERE id=?1 AND generation=?2",
+	[USED] = "UPDATE sessions SET used_at=?3 WHERE id=?1 AND generation=?2",
 	[END] = "UPDATE sessions SET ended_at=?3, purged=?4 WHERE id=?1 AND generation=?2",
-	[LOAD] = "SELECT id,generation,nonce,runtime,tenant,created_at,coalesce(ended_at,0),purged "
-		 "FROM sessions ORDER BY created_at",
+	[LOAD] = "SELECT id,generation,nonce,runtime,tenant,created_at,coalesce(ended_at,0),purged,"
+		 "state,coalesce(used_at,created_at),mark,boot FROM sessions ORDER BY created_at",
 	[PRUNE_AGE] = "DELETE FROM sessions WHERE ended_at < ?1",
 	[PRUNE_COUNT] =
 		"DELETE FROM sessions WHERE rowid IN (SELECT rowid FROM sessions WHERE ended_at "
 		"IS NOT NULL ORDER BY ended_at DESC LIMIT -1 OFFSET ?1)",
+	[BEGIN] = "BEGIN IMMEDIATE",
+	[COMMIT] = "COMMIT",
+	[ROLLBACK] = "ROLLBACK",
 };
 
 /* Step i brings version i to i + 1; steps are never edited once released. */
@@ -38,6 +44,11 @@ static const char *const migrations[] = {
 	" ended_at REAL, purged INTEGER NOT NULL DEFAULT 0,"
 	" UNIQUE(id, generation));"
 	"CREATE INDEX sessions_ended ON sessions(ended_at);",
+	/* 1: sessions outlive the daemon */
+	"ALTER TABLE sessions ADD COLUMN state INTEGER NOT NULL DEFAULT 0;"
+	"ALTER TABLE sessions ADD COLUMN used_at REAL;"
+	"ALTER TABLE sessions ADD COLUMN mark TEXT;"
+	"ALTER TABLE sessions ADD COLUMN boot TEXT;",
 };
 
 struct registry {
@@ -106,7 +117,49 @@ static void sqlite_add(struct registry *r, const struct session_row *row, regist
 	if (row->tenant)
 		sqlite3_bind_text(s, 5, row->tenant, -1, SQLITE_STATIC);
 	sqlite3_bind_double(s, 6, row->created_at);
+	sqlite3_bind_int(s, 7, row->state);
 	tell(r, done, ctx, step(r, ADD, &err) < 0 ? &err : NULL);
+}
+
+static void bind_key(sqlite3_stmt *s, const struct session_row *row)
+{
+	sqlite3_bind_text(s, 1, row->id, -1, SQLITE_STATIC);
+	sqlite3_bind_int64(s, 2, (sqlite3_int64)row->generation);
+}
+
+static void sqlite_set(struct registry *r, const struct session_row *row, registry_done done,
+		       void *ctx)
+{
+	struct garret_error err = { 0 };
+	sqlite3_stmt *s = r->stmt[SET];
+
+	bind_key(s, row);
+	sqlite3_bind_int(s, 3, row->state);
+	if (row->mark)
+		sqlite3_bind_text(s, 4, row->mark, -1, SQLITE_STATIC);
+	if (row->boot)
+		sqlite3_bind_text(s, 5, row->boot, -1, SQLITE_STATIC);
+	sqlite3_bind_double(s, 6, row->used_at);
+	tell(r, done, ctx, step(r, SET, &err) < 0 ? &err : NULL);
+}
+
+/* All or nothing, and one write to the log for them together. */
+static void sqlite_used(struct registry *r, const struct session_row *rows, size_t n,
+			registry_done done, void *ctx)
+{
+	struct garret_error err = { 0 };
+	int rc = step(r, BEGIN, &err);
+
+	for (size_t i = 0; i < n && rc == 0; i++) {
+		bind_key(r->stmt[USED], &rows[i]);
+		sqlite3_bind_double(r->stmt[USED], 3, rows[i].used_at);
+		rc = step(r, USED, &err);
+	}
+	if (rc == 0)
+		rc = step(r, COMMIT, &err);
+	if (rc < 0 && !sqlite3_get_autocommit(r->db))
+		(void)step(r, ROLLBACK, &(struct garret_error){ 0 });
+	tell(r, done, ctx, rc < 0 ? &err : NULL);
 }
 
 static void sqlite_end(struct registry *r, const char *id, uint64_t generation, double at,
@@ -144,6 +197,11 @@ static void sqlite_load(struct registry *r, void (*each)(void *ctx, const struct
 			.created_at = sqlite3_column_double(s, 5),
 			.ended_at = sqlite3_column_double(s, 6),
 			.purged = sqlite3_column_int(s, 7),
+			.state =
+				sqlite3_column_int(s, 8) == ROW_RUNNING ? ROW_RUNNING : ROW_CLAIMED,
+			.used_at = sqlite3_column_double(s, 9),
+			.mark = (const char *)sqlite3_column_text(s, 10),
+			.boot = (const char *)sqlite3_column_text(s, 11),
 		};
 
 		if (!row.id || !row.runtime || sqlite3_column_bytes(s, 2) != REGISTRY_NONCE)
@@ -171,6 +229,8 @@ static struct registry *sqlite_free(struct registry *r)
 const struct registry_ops sqlite_registry_ops = {
 	.load = sqlite_load,
 	.add = sqlite_add,
+	.set = sqlite_set,
+	.used = sqlite_used,
 	.end = sqlite_end,
 	.free = sqlite_free,
 };

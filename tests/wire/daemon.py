@@ -93,7 +93,7 @@ class Daemon:
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()
 
-    def stop(self, sig=signal.SIGTERM) -> int | None:
+    def stop(self, sig=signal.SIGINT) -> int | None:
         code = None
         if self.process:
             if self.process.poll() is None:
