@@ -244,6 +244,7 @@ void archives_free(struct service *svc)
 
 struct kept_wait {
 	struct service *service;
+	char *forgotten; /* the name, or NULL */
 	kept_row row;
 	plain_done done;
 	void *ctx;
@@ -268,9 +269,12 @@ static void on_done(void *ctx, const struct garret_error *err)
 	struct kept_wait *w = ctx;
 	struct refusal no = { 0 };
 
+	if (w->forgotten && (!err || err->code == GARRET_NOT_FOUND))
+		runs_purge(w->service, w->forgotten);
 	if (err)
 		refuse(&no, garret_code_http(err->code), NULL, "%s", err->msg);
 	w->done(w->ctx, &no);
+	free(w->forgotten);
 	free(w);
 }
 
@@ -278,7 +282,7 @@ void service_kept(struct service *svc, kept_row row, plain_done done, void *ctx)
 {
 	struct kept_wait *w = xnew(struct kept_wait);
 
-	*w = (struct kept_wait){ svc, row, done, ctx };
+	*w = (struct kept_wait){ .service = svc, .row = row, .done = done, .ctx = ctx };
 	svc->ops->kept(svc->provider, on_kept, on_done, w);
 }
 
@@ -286,6 +290,8 @@ void service_forget(struct service *svc, const char *id, plain_done done, void *
 {
 	struct kept_wait *w = xnew(struct kept_wait);
 
-	*w = (struct kept_wait){ svc, NULL, done, ctx };
+	*w = (struct kept_wait){
+		.service = svc, .forgotten = xstrdup(id), .done = done, .ctx = ctx
+	};
 	svc->ops->forget(svc->provider, id, on_done, w);
 }

@@ -70,6 +70,8 @@ static const struct setting settings[] = {
 	S("GARRET_SOCKET",                     STR_OPT,  socket,                      NULL, 0),
 	S("GARRET_ENGINE",                     STR_OPT,  engine,                      NULL, 0),
 	S("GARRET_DISK_LIMIT",                 SIZE_OPT, disk_limit,                  NULL, 0),
+	S("GARRET_RUN_RETENTION",              INT,      run_retention,               "3600", 0),
+	S("GARRET_RUN_BYTES",                  INT,      run_bytes,                   "67108864", 0),
 	S("GARRET_MAX_CONNECTIONS",            INT,      max_connections,             "4096", 1),
 	S("GARRET_MAX_CONNECTIONS_PER_ADDRESS", INT_OPT, max_connections_per_address, NULL, 1),
 	S("GARRET_LOG_LEVEL",                  STR,      log_level,                   "info", 0),

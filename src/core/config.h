@@ -49,6 +49,7 @@ struct config {
 	char *network_mode, *oci_runtime, *work_dir, *policy_overrides;
 	bool persist_containers, prewarm, native_files, ui_enabled;
 
+	int64_t run_retention, run_bytes; /* of finished runs: seconds, and of one session */
 	int64_t max_connections, max_connections_per_address;
 	char *log_level;
 	bool log_json;

@@ -30,6 +30,9 @@ struct box_spec {
 	uint32_t cpu_millis, cpu_shares, pids;
 	bool attach; /* only over files that are there; NOT_FOUND otherwise */
 	bool files;  /* nothing but the files, to be read; no limits may be given; as attach */
+	/* Where the output goes that an environment can't hold: the name of a directory below
+	 * the provider's runs/, which outlives the box.  NULL with `files`. */
+	const char *runs;
 };
 
 struct box_usage {
@@ -43,11 +46,33 @@ struct box_run_spec {
 	const char *cwd; /* NULL: the work directory */
 	uint32_t timeout_ms;
 	uint64_t output_limit;
+	bool input;              /* it reads what input() gives it; else nothing */
+	void (*news)(void *ctx); /* box_run_state() would say something new; the end isn't news */
+};
+
+/* What is known of a command that runs. */
+struct box_run_state {
+	bool started;         /* its program was executed */
+	uint64_t total[2];    /* bytes of output so far */
+	const char *head[2];  /* all of them, unless spooled */
+	bool spooled[2];      /* they are in the file */
+	uint32_t spool;       /* number of the pair of files */
+	uint64_t held, taken; /* bytes of input that arrived inside; of them read or dropped */
+	bool input_ended;     /* and its end */
+};
+
+/* A command that an adopted environment knows. */
+struct box_run_known {
+	const uint8_t *id; /* RUN_ID_BYTES, borrowed */
+	uint64_t age_us;   /* since it was asked for */
+	uint64_t held;     /* bytes of input that arrived */
+	bool stream;       /* it had live streams, of a client that is gone */
+	bool input_ended;
 };
 
 /* How a command ended.  The buffers may be taken (strbuf_detach) by the callee. */
 struct box_run_end {
-	bool gone; /* the environment ended under it; nothing else is set */
+	bool gone; /* the environment ended under it; set besides: what came of its output */
 	bool timed_out, output_limited, stopped;
 	bool output_lost; /* less is in the spool than init says it wrote */
 	bool no_process;  /* it could not be started: pids or memory of the session are exhausted */
@@ -55,8 +80,9 @@ struct box_run_end {
 	uint64_t total[2];
 	struct strbuf head[2]; /* the whole stream, unless spooled */
 	bool spooled[2];
-	/* With something spooled: the two files, relative to the spool directory. */
-	char spool[2][96];
+	uint32_t spool; /* with something spooled: number of the pair of files */
+	bool oom;       /* something of the session was killed for memory meanwhile */
+	uint64_t wall_us, user_us, system_us, max_rss_bytes;
 };
 
 /* A command with live streams; offsets count the bytes of a stream from its start. */
@@ -83,6 +109,9 @@ struct kept_files {
 typedef void (*box_kept_fn)(void *ctx, const struct kept_files *k);
 typedef void (*box_usage_fn)(void *ctx, const struct box_usage *u, const struct garret_error *err);
 typedef void (*box_run_end_fn)(void *ctx, struct box_run_end *end);
+/* runs NULL with err: it can't be told. */
+typedef void (*box_runs_fn)(void *ctx, const struct box_run_known *runs, size_t n,
+			    const struct garret_error *err);
 /* The environment died by itself (box_close is still due). */
 typedef void (*box_died_fn)(void *ctx);
 
@@ -97,8 +126,8 @@ struct provider_ops {
 	void (*watch)(struct box *box, box_died_fn died, void *ctx);
 	/*
 	 * By what another process finds the box again: a line of text, of an open box.  And
-	 * finding it: NOT_FOUND when it is no more.  spec as it was opened with, of which only
-	 * the id counts.  Once all are found, settle() ends those that nobody wanted.
+	 * finding it: NOT_FOUND when it is no more.  Of spec only id and runs count.  Once all
+	 * are found, settle() ends those that nobody wanted.
 	 */
 	const char *(*mark)(const struct box *box);
 	void (*adopt)(struct provider *p, const struct box_spec *spec, const char *mark,
@@ -112,6 +141,17 @@ struct provider_ops {
 	/* Start a command; NULL with err when it can't even be asked for. */
 	struct box_run *(*run)(struct box *box, const struct box_run_spec *spec, box_run_end_fn end,
 			       void *ctx, struct garret_error *err);
+	void (*state)(const struct box_run *run, struct box_run_state *ret);
+
+	/* Which commands does an adopted environment know?  Before anything is run in it. */
+	void (*runs)(struct box *box, box_runs_fn done, void *ctx);
+	/*
+	 * Take one of them over as if it had been started here; news and end as for run().  With
+	 * end NULL nobody is told, and it is forgotten once it has ended.
+	 */
+	struct box_run *(*attach)(struct box *box, const uint8_t *id, void (*news)(void *ctx),
+				  box_run_end_fn end, void *ctx, struct garret_error *err);
+
 	/* TERM, then KILL after grace_ms.  end is called as usual. */
 	void (*stop)(struct box_run *run, uint32_t grace_ms);
 
@@ -150,9 +190,10 @@ struct provider_ops {
 	/* Remove those of one: CONFLICT while a box has them, NOT_FOUND when there are none. */
 	void (*forget)(struct provider *p, const char *id, box_done_fn done, void *ctx);
 
-	/* A spooled output: a descriptor for reading, or -1 with errno. */
-	int (*spool_open)(struct provider *p, const char *name);
-	void (*spool_remove)(struct provider *p, const char *name);
+	/* A spooled output (of the pair of that number in the directory that box_spec named): a
+	 * descriptor for reading, or -1 with errno. */
+	int (*spool_open)(struct provider *p, const char *runs, uint32_t spool, int stream);
+	void (*spool_remove)(struct provider *p, const char *runs, uint32_t spool);
 };
 
 /* Can argv and env be passed to a command at all? TOO_LARGE names the limit. */

@@ -94,6 +94,7 @@ static void give_up(struct service *svc, const struct session_row *row, const ch
 {
 	log_warn("session_given_up", "session=%s %s", row->id, why);
 	tombstones_add(&svc->tombstones, row->id, row->nonce);
+	runs_note(svc, row);
 	svc->registry_ops->end(svc->registry, row->id, row->generation, wall_seconds(), false,
 			       on_row_ended, NULL);
 }
@@ -105,6 +106,7 @@ void service_take_row(struct service *svc, const struct session_row *row)
 
 	if (row->ended_at > 0) {
 		tombstones_add(&svc->tombstones, row->id, row->nonce);
+		runs_note(svc, row);
 		return;
 	}
 	if (row->state == ROW_CLAIMED)
@@ -159,6 +161,7 @@ static void on_adopted(void *ctx, struct box *box, const struct garret_error *er
 		log_warn("session_lost", "session=%s same_boot=%d %s", s->id, s->same_boot,
 			 err->msg);
 	}
+	runs_restore(s);
 	one_less(r);
 }
 
@@ -178,7 +181,7 @@ void service_restore(struct service *svc, void (*done)(void *ctx), void *ctx)
 
 	*r = (struct restoring){ svc, 1, done, ctx };
 	list_foreach (s, &svc->sessions, link) {
-		struct box_spec spec = { .id = s->id };
+		struct box_spec spec = { .id = s->id, .runs = runs_dir(s) };
 
 		r->left++;
 		s->done_ctx = r;

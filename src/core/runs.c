@@ -1,14 +1,14 @@
 /*
  * Commands.  A run is known by its id from the request that named it first
  * until its record is dropped; a second request with the same id and the same
- * content waits for the same execution and gets the same answer.
- *
- *	queued (more commands than may run at once; the deadline counts)
- *	-> live (with the provider) -> finished (a record, kept a while)
+ * content waits for the same execution and gets the same answer, whatever
+ * becomes of this process meanwhile: a START record is written before init
+ * hears of a run, an END record before init is told to forget it.
  *
  * While somebody waits a run is attended.  When the last waiting client has
- * gone it is stopped after ATTEND_MS, unless it was started with `keep` or
- * somebody attached meanwhile.
+ * gone it is stopped after ATTEND_MS, unless it was started with `keep`,
+ * detached, or somebody attached meanwhile.  The end of a daemon is no client
+ * that goes.
  */
 #include <assert.h>
 #include <errno.h>
@@ -25,44 +25,15 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
-#include "core/service_impl.h"
+#include "core/run_impl.h"
 
 #define ATTEND_MS 2000
-#define STOP_GRACE_MS 2000
 #define OVERDUE_MS 32000   /* the grace of a stop, and 30 s in which init may be starved */
 #define EARLY_STOP_MS 2000 /* how long a stop waits for its run to be asked for */
 
-#define KEEP_MS (3600u * 1000)
-#define KEEP_BYTES (64u * 1024 * 1024)    /* of one session, oldest first */
-#define KEEP_HEADS (1024u * 1024)         /* of one session, in memory */
-#define KEEP_ALL_HEADS (8u * 1024 * 1024) /* of all sessions, in memory */
-#define KEEP_RUNS 1000
-
 #define QUEUE_BYTES (64u * 1024 * 1024) /* of one session's commands that have not begun */
 #define QUEUED_COST 2048                /* of one of them, beside its strings */
-
-enum run_state { RUN_QUEUED, RUN_LIVE, RUN_FINISHED };
-
-struct run {
-	struct list finished_link; /* session.finished */
-	struct list queued_link;   /* service.queued */
-	struct session *session;
-	char id[2 * RUN_ID_BYTES + 1];
-	uint8_t digest[32];
-	enum run_state state;
-	bool keep, stop_asked;
-	struct list waits, stops;
-	struct box_run *box_run;
-	struct loop_timer timer;   /* queued: its deadline; live: nobody attends */
-	struct loop_timer overdue; /* live: init should have ended it long ago */
-	struct loop_later later;   /* finished: somebody asked again */
-	uint64_t deadline_ms, asked_us, finished_ms;
-	char **argv, **env;   /* while queued */
-	size_t waiting_bytes; /* what they count for in the session's */
-	struct strbuf shown;  /* argv quoted, for the log */
-	struct run_record *record;
-	struct refusal no;
-};
+#define SHOWN_BYTES 1024                /* of argv, in the logs */
 
 struct run_wait {
 	struct list link;
@@ -70,6 +41,7 @@ struct run_wait {
 	struct service *service;
 	struct loop_later later;
 	struct refusal no;
+	bool detach; /* waits for the beginning only */
 	run_done done;
 	void *ctx;
 };
@@ -100,20 +72,25 @@ static void free_strings(struct run *r)
 {
 	free_list_of_strings(take_ptr(&r->argv));
 	free_list_of_strings(take_ptr(&r->env));
-	r->session->waiting_bytes -= r->waiting_bytes;
+	free(take_ptr(&r->cwd));
+	if (r->waiting_bytes)
+		r->set->session->waiting_bytes -= r->waiting_bytes;
 	r->waiting_bytes = 0;
+}
+
+static void tell_wait(struct run_wait *w, struct run_record *record, const struct refusal *no)
+{
+	list_remove(&w->link);
+	w->run->set->session->in_flight--;
+	w->done(w->ctx, w->detach ? NULL : record, no);
+	free(w);
 }
 
 static void tell_waits(struct run *r)
 {
-	while (!list_empty(&r->waits)) {
-		struct run_wait *w = list_entry(r->waits.next, struct run_wait, link);
-
-		list_remove(&w->link);
-		r->session->in_flight--;
-		w->done(w->ctx, r->no.status ? NULL : r->record, &r->no);
-		free(w);
-	}
+	while (!list_empty(&r->waits))
+		tell_wait(list_entry(r->waits.next, struct run_wait, link),
+			  r->no.status ? NULL : r->record, &r->no);
 	while (!list_empty(&r->stops)) {
 		struct stop_wait *w = list_entry(r->stops.next, struct stop_wait, link);
 		struct refusal none = { 0 };
@@ -124,58 +101,80 @@ static void tell_waits(struct run *r)
 	}
 }
 
-static void run_drop(struct run *r)
+/* Those that only wanted to know that it has begun. */
+static void tell_begun(struct run *r)
 {
-	struct session *s = r->session;
+	const struct refusal none = { 0 };
+	struct run_wait *w;
 
-	map_remove(&s->runs, r->id);
+	list_foreach (w, &r->waits, link)
+		if (w->detach)
+			tell_wait(w, NULL, &none);
+}
+
+struct run *run_new(struct run_set *set, const char *id, const uint8_t digest[32])
+{
+	struct run *r = xnew(struct run);
+
+	r->set = set;
+	(void)snprintf(r->id, sizeof(r->id), "%s", id);
+	memcpy(r->digest, digest, sizeof(r->digest));
+	list_init(&r->waits);
+	list_init(&r->stops);
+	list_init(&r->readers);
+	list_init(&r->inputs);
+	list_init(&r->finished_link);
+	list_init(&r->queued_link);
+	strbuf_init(&r->shown);
+	r->position = NOT_RECORDED;
+	map_set(&set->runs, r->id, r);
+	return r;
+}
+
+static uint64_t bytes_in_memory(const struct run_record *rec)
+{
+	return rec->position == NOT_RECORDED ? rec->head[0].len + rec->head[1].len : 0;
+}
+
+void run_drop(struct run *r, bool remove)
+{
+	struct run_set *set = r->set;
+	struct service *svc = set->service;
+	struct run_record *rec = r->record;
+
+	run_readers_end(r);
+	run_inputs_end(r);
+	map_remove(&set->runs, r->id);
 	list_remove(&r->queued_link);
 	loop_timer_clear(&r->timer);
 	loop_timer_clear(&r->overdue);
-	loop_later_cancel(s->service->loop, &r->later);
-	if (r->record) {
-		uint64_t heads = r->record->head[0].len + r->record->head[1].len;
-
+	loop_later_cancel(svc->loop, &r->later);
+	if (rec) {
 		list_remove(&r->finished_link);
-		s->finished_count--;
-		s->kept_bytes -= r->record->total[0] + r->record->total[1];
-		s->head_bytes -= heads;
-		s->service->head_bytes -= heads;
-		run_record_unref(r->record);
+		set->finished_count--;
+		set->kept_bytes -= rec->facts.total[0] + rec->facts.total[1];
+		set->memory_bytes -= bytes_in_memory(rec);
+		if (rec->refs > 1)
+			run_record_hold(rec);
+		if (remove && (rec->facts.spooled[0] || rec->facts.spooled[1]))
+			svc->ops->spool_remove(svc->provider, set->dir, rec->facts.spool);
+		run_record_unref(rec);
 	}
 	free_strings(r);
 	strbuf_release(&r->shown);
 	free(r);
 }
 
-/* Oldest first, until the session is within its bounds again; never one that is being asked for. */
-static void prune(struct session *s)
+void run_keep(struct run *r, struct run_record *rec)
 {
-	uint64_t now = now_ms();
-	struct run *r;
+	struct run_set *set = r->set;
 
-	list_foreach (r, &s->finished, finished_link) {
-		if (s->finished_count <= KEEP_RUNS && s->kept_bytes <= KEEP_BYTES &&
-		    s->head_bytes <= KEEP_HEADS && s->service->head_bytes <= KEEP_ALL_HEADS &&
-		    now - r->finished_ms <= KEEP_MS)
-			break;
-		if (list_empty(&r->waits))
-			run_drop(r);
-	}
-}
-
-static void keep_record(struct run *r, struct run_record *rec)
-{
-	struct session *s = r->session;
-	uint64_t heads = rec->head[0].len + rec->head[1].len;
-
+	r->state = RUN_FINISHED;
 	r->record = rec;
-	r->finished_ms = now_ms();
-	list_append(&s->finished, &r->finished_link);
-	s->finished_count++;
-	s->kept_bytes += rec->total[0] + rec->total[1];
-	s->head_bytes += heads;
-	s->service->head_bytes += heads;
+	list_append(&set->finished, &r->finished_link);
+	set->finished_count++;
+	set->kept_bytes += rec->facts.total[0] + rec->facts.total[1];
+	set->memory_bytes += bytes_in_memory(rec);
 }
 
 static void log_run(struct run *r, const struct box_run_end *end)
@@ -191,10 +190,67 @@ static void log_run(struct run *r, const struct box_run_end *end)
 		(void)snprintf(detail, sizeof(detail), "output limit");
 	else
 		(void)snprintf(detail, sizeof(detail), "exit %d", end->exit_code);
-	event_add(r->session, "run", r->shown.buf,
+	event_add(r->set->session, "run", r->shown.buf,
 		  !end->gone && !end->timed_out && !end->output_limited && end->exit_code == 0,
 		  detail, round(ms * 10) / 10);
-	log_debug("run", "session=%s run=%s %s ms=%.1f", r->session->id, r->id, detail, ms);
+	log_debug("run", "session=%s run=%s %s ms=%.1f", r->set->id, r->id, detail, ms);
+}
+
+static void start_queued(struct service *svc);
+
+/* Why nobody gets an answer; what has ended with its session is kept all the same. */
+static void refuse_end(struct run *r, const struct box_run_end *end)
+{
+	if (end->gone)
+		refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", r->set->id);
+	else if (end->output_lost)
+		refuse(&r->no, 500, NULL, "The output of run %s was lost (is the disk full?)",
+		       r->id);
+	else if (end->no_process)
+		refuse(&r->no, 429, NULL, "pids exhausted: session %s can start no more processes",
+		       r->set->id);
+}
+
+static struct run_facts facts_of(struct run *r, const struct box_run_end *end)
+{
+	struct run_facts f = { .timed_out = end->timed_out,
+			       .output_limited = end->output_limited,
+			       .stopped = end->stopped,
+			       .gone = end->gone,
+			       .oom = end->oom,
+			       .exit_code = end->exit_code,
+			       .asked_us = r->asked_wall_us,
+			       .started_us = r->started_us,
+			       .ended_us = wall_us(),
+			       .wall_us = end->wall_us,
+			       .user_us = end->user_us,
+			       .system_us = end->system_us,
+			       .max_rss_bytes = end->max_rss_bytes,
+			       .spool = end->spool };
+
+	for (int i = 0; i < 2; i++) {
+		f.total[i] = end->total[i];
+		f.spooled[i] = end->spooled[i];
+	}
+	return f;
+}
+
+/* Its record is written and told; the heads are in memory until that is through. */
+static void keep_end(struct run *r, struct box_run_end *end)
+{
+	const struct run_facts facts = facts_of(r, end);
+	struct run_record *rec = run_record_of_end(r->set, &facts, end);
+	struct garret_error err = { 0 };
+
+	if (run_record_write(rec, r->id, r->digest, &err) < 0)
+		log_error("run_unrecorded", "session=%s run=%s its end is only in memory: %s",
+			  r->set->id, r->id, err.msg);
+	run_keep(r, rec);
+	run_inputs_end(r);
+	run_readers_end(r);
+	tell_waits(r);
+	run_record_shed(rec);
+	run_set_prune(r->set);
 }
 
 static void start_queued(struct service *svc);
@@ -202,39 +258,45 @@ static void start_queued(struct service *svc);
 /* The run is over, however. */
 static void finish(struct run *r, struct box_run_end *end)
 {
-	struct session *s = r->session;
+	struct session *s = r->set->session;
+	struct service *svc = s->service;
 	bool was_live = r->state == RUN_LIVE;
 
 	loop_timer_clear(&r->timer);
 	list_remove(&r->queued_link);
 	free_strings(r);
-	r->state = RUN_FINISHED;
 	r->box_run = NULL;
 	session_touch(s);
 	log_run(r, end);
-	if (end->gone)
-		refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", s->id);
-	else if (end->output_lost)
-		refuse(&r->no, 500, NULL, "The output of run %s was lost (is the disk full?)",
-		       r->id);
-	else if (end->no_process)
-		refuse(&r->no, 429, NULL, "pids exhausted: session %s can start no more processes",
-		       s->id);
+	refuse_end(r, end);
 	if (was_live) {
-		s->service->running--;
+		svc->running--;
 		s->live_runs--;
 	}
 	loop_timer_clear(&r->overdue);
-	if (r->no.status) {
-		tell_waits(r);
-		run_drop(r);
+	if (!r->no.status || (end->gone && was_live)) {
+		keep_end(r, end);
 	} else {
-		keep_record(r, run_record_new(s->service, end));
+		run_write_drop(r);
 		tell_waits(r);
-		prune(s);
+		run_drop(r, true);
 	}
 	if (was_live)
-		start_queued(s->service);
+		start_queued(svc);
+}
+
+void run_gone(struct run *r)
+{
+	const struct run_facts facts = { .gone = true,
+					 .asked_us = r->asked_wall_us,
+					 .ended_us = wall_us() };
+
+	free_strings(r);
+	run_keep(r, run_record_new(r->set, &facts));
+	refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", r->set->id);
+	run_inputs_end(r);
+	run_readers_end(r);
+	tell_waits(r);
 }
 
 static void on_run_end(void *ctx, struct box_run_end *end)
@@ -263,10 +325,10 @@ static void on_unattended(struct loop_timer *t)
 {
 	struct run *r = t->ctx;
 
-	log_info("run_unattended", "session=%s run=%s", r->session->id, r->id);
+	log_info("run_unattended", "session=%s run=%s", r->set->id, r->id);
 	r->stop_asked = true;
 	if (r->state == RUN_LIVE)
-		r->session->service->ops->stop(r->box_run, STOP_GRACE_MS);
+		r->set->service->ops->stop(r->box_run, STOP_GRACE_MS);
 	else
 		end_unstarted(r, now_ms() >= r->deadline_ms);
 }
@@ -279,9 +341,9 @@ static void watch_attendance(struct run *r)
 	if (!list_empty(&r->waits) || r->keep || r->stop_asked)
 		return;
 	if (r->state == RUN_LIVE)
-		loop_timer_set(r->session->service->loop, &r->timer, at, on_unattended, r);
+		loop_timer_set(r->set->service->loop, &r->timer, at, on_unattended, r);
 	else if (!list_empty(&r->queued_link))
-		loop_timer_set(r->session->service->loop, &r->timer, MIN(at, r->deadline_ms),
+		loop_timer_set(r->set->service->loop, &r->timer, MIN(at, r->deadline_ms),
 			       on_unattended, r);
 }
 
@@ -292,20 +354,67 @@ static void watch_attendance(struct run *r)
 static void on_overdue(struct loop_timer *t)
 {
 	struct run *r = t->ctx;
-	struct session *s = r->session;
+	struct session *s = r->set->session;
 
 	log_error("init_silent", "session=%s run=%s: the session is ended", s->id, r->id);
 	if (s->state == SESSION_OPEN)
 		session_end(s, false, NULL, NULL);
 }
 
+static void on_news(void *ctx)
+{
+	struct run *r = ctx;
+	struct box_run_state st;
+
+	if (r->state != RUN_LIVE)
+		return;
+	r->set->service->ops->state(r->box_run, &st);
+	if (st.started && !r->started_us)
+		r->started_us = wall_us();
+	if (st.started)
+		tell_begun(r);
+	run_inputs_go_on(r, &st);
+	run_readers_told(r);
+}
+
+static void now_live(struct run *r)
+{
+	struct service *svc = r->set->service;
+
+	r->state = RUN_LIVE;
+	svc->running++;
+	r->set->session->live_runs++;
+	loop_timer_set(svc->loop, &r->overdue, r->deadline_ms + OVERDUE_MS, on_overdue, r);
+	if (r->stop_asked)
+		svc->ops->stop(r->box_run, STOP_GRACE_MS);
+}
+
+/* False: it may not be begun without a record. */
+static bool record_start(struct run *r)
+{
+	struct garret_error err = { 0 };
+
+	if (run_write_start(r, &err) == 0)
+		return true;
+	log_error("run_unrecorded", "session=%s run=%s %s", r->set->id, r->id, err.msg);
+	if (!r->detached)
+		return true;
+	refuse(&r->no, 507, NULL, "The run can't be recorded, so it was not started: %s", err.msg);
+	tell_waits(r);
+	run_drop(r, true);
+	return false;
+}
+
 static void start_run(struct run *r)
 {
-	struct service *svc = r->session->service;
+	struct service *svc = r->set->service;
 	struct garret_error err = { 0 };
 	struct box_run_spec spec = { .argv = (const char *const *)r->argv,
 				     .env = (const char *const *)r->env,
-				     .output_limit = OUTPUT_LIMIT };
+				     .cwd = r->cwd,
+				     .output_limit = OUTPUT_LIMIT,
+				     .input = r->input,
+				     .news = on_news };
 	uint64_t now = now_ms();
 	uint8_t id[RUN_ID_BYTES];
 
@@ -315,23 +424,35 @@ static void start_run(struct run *r)
 	}
 	list_remove(&r->queued_link);
 	loop_timer_clear(&r->timer);
+	if (!record_start(r))
+		return;
 	(void)hex_decode(r->id, id, sizeof(id));
 	spec.id = id;
 	spec.timeout_ms = (uint32_t)MIN(r->deadline_ms - now, (uint64_t)UINT32_MAX);
-	r->box_run = svc->ops->run(r->session->box, &spec, on_run_end, r, &err);
+	r->box_run = svc->ops->run(r->set->session->box, &spec, on_run_end, r, &err);
 	free_strings(r);
 	if (!r->box_run) {
 		end_unstarted(r, false);
 		return;
 	}
-	r->state = RUN_LIVE;
-	svc->running++;
-	r->session->live_runs++;
-	loop_timer_set(svc->loop, &r->overdue, r->deadline_ms + OVERDUE_MS, on_overdue, r);
-	if (r->stop_asked)
-		svc->ops->stop(r->box_run, STOP_GRACE_MS);
-	else
-		watch_attendance(r);
+	now_live(r);
+	watch_attendance(r);
+}
+
+bool run_take_over(struct run *r, const struct box_run_known *known)
+{
+	struct session *s = r->set->session;
+
+	r->box_run = s->service->ops->attach(s->box, known->id, on_news, on_run_end, r, NULL);
+	if (!r->box_run)
+		return false;
+	free_strings(r);
+	r->asked_us = now_us() - known->age_us;
+	r->started_us = wall_us() - known->age_us;
+	r->fed = known->held;
+	r->fed_end = known->input_ended;
+	now_live(r);
+	return true;
 }
 
 /* One command of each session may run whatever the others do. */
@@ -347,7 +468,7 @@ static struct run *next_queued(struct service *svc)
 	struct run *r, *best = NULL;
 
 	list_foreach (r, &svc->queued, queued_link)
-		if (!best || r->session->live_runs < best->session->live_runs)
+		if (!best || r->set->session->live_runs < best->set->session->live_runs)
 			best = r;
 	return best;
 }
@@ -356,7 +477,7 @@ static void start_queued(struct service *svc)
 {
 	struct run *r;
 
-	while ((r = next_queued(svc)) && may_start(r->session))
+	while ((r = next_queued(svc)) && may_start(r->set->session))
 		start_run(r);
 }
 
@@ -396,6 +517,10 @@ static void digest_request(const struct run_request *req, double timeout, uint8_
 		sha256_update(&h, 1, (const uint8_t *)"\xFF"); /* in no UTF-8 string */
 	}
 	sha256_update(&h, sizeof(timeout), (const uint8_t *)&timeout);
+	if (req->cwd)
+		sha256_update(&h, strlen(req->cwd) + 1, (const uint8_t *)req->cwd);
+	if (req->input)
+		sha256_update(&h, 1, (const uint8_t *)"\xFE");
 	sha256_digest(&h, 32, out);
 }
 
@@ -413,34 +538,35 @@ static bool take_early_stop(struct session *s, const char *id)
 	return false;
 }
 
+/* What it is to run, until it does. */
+static void take_strings(struct run *r, const struct run_request *req)
+{
+	r->argv = copy_strings(req->argv);
+	r->env = copy_strings(req->env);
+	r->cwd = req->cwd ? xstrdup(req->cwd) : NULL;
+	r->waiting_bytes = bytes_of(req);
+	r->set->session->waiting_bytes += r->waiting_bytes;
+}
+
 static struct run *new_run(struct session *s, const struct run_request *req,
 			   const uint8_t digest[32], double timeout)
 {
-	struct run *r = xnew(struct run);
+	struct run *r = run_new(s->runs, req->run_id, digest);
 
-	r->session = s;
-	(void)snprintf(r->id, sizeof(r->id), "%s", req->run_id);
-	memcpy(r->digest, digest, sizeof(r->digest));
-	r->keep = req->keep;
+	r->keep = req->keep || req->detach;
+	r->detached = req->detach;
+	r->input = req->input;
 	r->state = RUN_QUEUED;
-	list_init(&r->waits);
-	list_init(&r->stops);
-	list_init(&r->finished_link);
-	list_init(&r->queued_link);
 	r->asked_us = now_us();
+	r->asked_wall_us = wall_us();
 	r->deadline_ms = now_ms() + (uint64_t)MAX(1.0, ceil(timeout * 1000));
-	r->argv = copy_strings(req->argv);
-	r->env = copy_strings(req->env);
-	r->waiting_bytes = bytes_of(req);
-	s->waiting_bytes += r->waiting_bytes;
-	strbuf_init(&r->shown);
-	for (char **p = r->argv; *p && r->shown.len < 1024; p++) {
+	take_strings(r, req);
+	for (char **p = r->argv; *p && r->shown.len < SHOWN_BYTES; p++) {
 		if (p != r->argv)
 			strbuf_addch(&r->shown, ' ');
 		shell_quote(&r->shown, *p);
 	}
 	r->stop_asked = take_early_stop(s, r->id);
-	map_set(&s->runs, r->id, r);
 	return r;
 }
 
@@ -448,16 +574,17 @@ static struct run *new_run(struct session *s, const struct run_request *req,
 static void begin_later(struct loop_later *l)
 {
 	struct run *r = l->ctx;
-	struct service *svc = r->session->service;
+	struct session *s = r->set->session;
+	struct service *svc = r->set->service;
 
 	if (r->state != RUN_QUEUED)
 		return;
 	/* Closed in the same round: it has no environment any more. */
-	if (r->session->state != SESSION_OPEN) {
+	if (s->state != SESSION_OPEN) {
 		end_unstarted(r, false);
 		return;
 	}
-	if (may_start(r->session) && (list_empty(&svc->queued) || !r->session->live_runs)) {
+	if (may_start(s) && (list_empty(&svc->queued) || !s->live_runs)) {
 		start_run(r);
 		return;
 	}
@@ -466,9 +593,26 @@ static void begin_later(struct loop_later *l)
 	watch_attendance(r);
 }
 
+void run_restart(struct run *r)
+{
+	run_write_drop(r);
+	r->position = NOT_RECORDED;
+	if (!r->argv) {
+		run_drop(r, true);
+		return;
+	}
+	r->state = RUN_QUEUED;
+	loop_later_add(r->set->service->loop, &r->later, begin_later, r);
+}
+
 static void tell_again(struct loop_later *l)
 {
-	tell_waits(l->ctx);
+	struct run *r = l->ctx;
+
+	if (r->state == RUN_FINISHED)
+		tell_waits(r);
+	else
+		tell_begun(r);
 }
 
 static void only_answer(struct loop_later *l)
@@ -479,51 +623,71 @@ static void only_answer(struct loop_later *l)
 	free(w);
 }
 
+static void refuse_request(struct service *svc, const struct session *s, const struct run *r,
+			   const struct run_request *req, const uint8_t digest[32],
+			   struct refusal *no)
+{
+	struct garret_error err = { 0 };
+
+	if (s->dead)
+		refuse(no, 410, NULL, "The sandbox of session %s is gone", s->id);
+	else if (svc->check_command(req->argv, req->env, &err) < 0)
+		refuse(no, 413, NULL, "%s", err.msg);
+	else if (r && memcmp(r->digest, digest, sizeof(r->digest)) != 0)
+		refuse(no, 409, NULL, "Run %s is another command", r->id);
+	else if (!r && s->waiting_bytes + bytes_of(req) > QUEUE_BYTES)
+		refuse(no, 429, NULL, "Too many commands of session %s wait to be started", s->id);
+	else if (r && r->no.status)
+		*no = r->no;
+}
+
+/* One more that waits for it. */
+static void attend(struct run *r, struct run_wait *w, const struct run_request *req)
+{
+	struct service *svc = r->set->service;
+
+	r->keep = r->keep || req->keep || req->detach;
+	if (r->state == RUN_LIVE)
+		loop_timer_clear(&r->timer); /* attended again */
+	if (r->state == RUN_RESTORING && !r->argv)
+		take_strings(r, req); /* should it turn out that it was never begun */
+	else if (r->state == RUN_FINISHED || (req->detach && r->started_us))
+		loop_later_add(svc->loop, &r->later, tell_again, r);
+	else if (!list_empty(&r->queued_link))
+		loop_timer_set(svc->loop, &r->timer, r->deadline_ms, on_queue_deadline, r);
+	w->run = r;
+	list_append(&r->waits, &w->link);
+}
+
 struct run_wait *service_run(struct service *svc, const char *session_id,
 			     const struct run_request *req, run_done done, void *ctx)
 {
 	struct session *s = find_session(svc, session_id);
 	struct run_wait *w = xnew(struct run_wait);
 	double ceiling = (double)svc->config->execute_timeout, timeout = ceiling;
-	struct garret_error err = { 0 };
-	struct run *r = s ? map_find(&s->runs, req->run_id) : NULL;
+	struct run *r = s ? map_find(&s->runs->runs, req->run_id) : NULL;
 	uint8_t digest[32];
 
-	*w = (struct run_wait){ .service = svc, .done = done, .ctx = ctx };
+	*w = (struct run_wait){ .service = svc, .detach = req->detach, .done = done, .ctx = ctx };
 	list_init(&w->link);
 	if (req->timeout_seconds > 0 && req->timeout_seconds < ceiling)
 		timeout = req->timeout_seconds;
 	digest_request(req, timeout, digest);
 	if (!s)
 		refuse(&w->no, 404, NULL, "No such session: %s", session_id);
-	else if (s->dead)
-		refuse(&w->no, 410, NULL, "The sandbox of session %s is gone", s->id);
-	else if (svc->check_command(req->argv, req->env, &err) < 0)
-		refuse(&w->no, 413, NULL, "%s", err.msg);
-	else if (r && memcmp(r->digest, digest, sizeof(digest)) != 0)
-		refuse(&w->no, 409, NULL, "Run %s is another command", r->id);
-	else if (!r && s->waiting_bytes + bytes_of(req) > QUEUE_BYTES)
-		refuse(&w->no, 429, NULL, "Too many commands of session %s wait to be started",
-		       s->id);
-	if (w->no.status) {
+	else
+		refuse_request(svc, s, r, req, digest, &w->no);
+	if (!s || w->no.status) {
 		loop_later_add(svc->loop, &w->later, only_answer, w);
 		return w;
 	}
-	assert(s);
 	session_touch(s);
 	s->in_flight++;
 	if (!r) {
 		r = new_run(s, req, digest, timeout);
 		loop_later_add(svc->loop, &r->later, begin_later, r);
-	} else if (r->state == RUN_FINISHED) {
-		loop_later_add(svc->loop, &r->later, tell_again, r);
-	} else if (r->state == RUN_LIVE) {
-		loop_timer_clear(&r->timer); /* attended again */
-	} else if (!list_empty(&r->queued_link)) {
-		loop_timer_set(svc->loop, &r->timer, r->deadline_ms, on_queue_deadline, r);
 	}
-	w->run = r;
-	list_append(&r->waits, &w->link);
+	attend(r, w, req);
 	return w;
 }
 
@@ -536,7 +700,7 @@ void service_run_leave(struct run_wait *w)
 	loop_later_cancel(w->service->loop, &w->later);
 	if (r) {
 		list_remove(&w->link);
-		r->session->in_flight--;
+		r->set->session->in_flight--;
 		watch_attendance(r);
 	}
 	free(w);
@@ -578,7 +742,7 @@ void service_stop(struct service *svc, const char *session_id, const char *run_i
 		  void *ctx)
 {
 	struct session *s = find_session(svc, session_id);
-	struct run *r = s ? map_find(&s->runs, run_id) : NULL;
+	struct run *r = s ? map_find(&s->runs->runs, run_id) : NULL;
 	struct stop_wait *w = xnew(struct stop_wait);
 
 	*w = (struct stop_wait){ .done = done, .ctx = ctx };
@@ -601,8 +765,7 @@ void service_stop(struct service *svc, const char *session_id, const char *run_i
 
 void runs_init(struct session *s)
 {
-	map_init(&s->runs);
-	list_init(&s->finished);
+	run_set_enter(s);
 	list_init(&s->early_stops);
 }
 
@@ -611,42 +774,49 @@ void runs_drop_queued(struct session *s)
 	struct run *r;
 
 	list_foreach (r, &s->service->queued, queued_link)
-		if (r->session == s)
+		if (r->set->session == s)
 			end_unstarted(r, false);
 }
 
 static void note_live(const char *key, void *value, void *ctx)
 {
+	struct run *r = value;
+
 	(void)key;
-	if (((struct run *)value)->state != RUN_FINISHED)
-		*(bool *)ctx = true;
+	if (r->state != RUN_FINISHED)
+		*(struct run **)ctx = r;
+}
+
+static struct run *find_live(const struct session *s)
+{
+	struct run *r = NULL;
+
+	map_foreach(&s->runs->runs, note_live, &r);
+	return r;
 }
 
 bool runs_live(const struct session *s)
 {
-	bool live = false;
-
-	map_foreach(&s->runs, note_live, &live);
-	return live;
+	return find_live(s);
 }
 
-static void collect_first(const char *key, void *value, void *ctx)
+static void tell_finished(const char *key, void *value, void *ctx)
 {
 	(void)key;
-	*(struct run **)ctx = value;
+	(void)ctx;
+	tell_waits(value);
 }
 
 void runs_release(struct session *s)
 {
-	while (s->runs.count) {
-		struct run *r = NULL;
+	struct run *r;
 
-		map_foreach(&s->runs, collect_first, &r);
-		if (r->state != RUN_FINISHED)
-			refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", s->id);
+	while ((r = find_live(s))) {
+		refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", s->id);
 		tell_waits(r);
-		run_drop(r);
+		run_drop(r, false);
 	}
+	map_foreach(&s->runs->runs, tell_finished, NULL);
 	while (!list_empty(&s->early_stops)) {
 		struct early_stop *e = list_entry(s->early_stops.next, struct early_stop, link);
 
@@ -654,5 +824,5 @@ void runs_release(struct session *s)
 		list_remove(&e->link);
 		free(e);
 	}
-	map_release(&s->runs);
+	run_set_leave(s);
 }

@@ -125,6 +125,7 @@ struct service *service_new(const struct service_parts *parts,
 	list_init(&s->sessions);
 	list_init(&s->queued);
 	list_init(&s->archives);
+	run_sets_init(s, parts->runs_dir);
 	loop_timer_set(s->loop, &s->reaper, now_ms() + (uint64_t)s->config->cleanup_interval * 1000,
 		       service_reap, s);
 	*st = (struct starting){ s, ready, ctx };
@@ -139,6 +140,7 @@ struct service *service_free(struct service *s)
 	service_write_used(s);
 	while (!list_empty(&s->sessions))
 		session_free(list_entry(s->sessions.next, struct session, link));
+	run_sets_free(s);
 	archives_free(s);
 	loop_timer_clear(&s->reaper);
 	loop_timer_clear(&s->used_timer);

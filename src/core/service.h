@@ -102,7 +102,10 @@ struct run_request {
 	const char *const *env;  /* NAME=VALUE, NULL-terminated */
 	const char *run_id;      /* 32 hex digits */
 	double timeout_seconds;  /* <= 0: not given (the service's ceiling) */
+	const char *cwd;         /* absolute inside; NULL: the work directory */
 	bool keep;               /* goes on when nobody waits for it */
+	bool detach;             /* the same, and the answer comes when it has begun */
+	bool input;              /* with detach: it reads what service_run_input() gives it */
 };
 
 /*
@@ -125,6 +128,7 @@ long run_record_read(struct run_record *r, int stream, uint64_t offset, void *bu
 
 /* A request that waits for a run. */
 struct run_wait;
+/* With detach: r is NULL also when nothing was refused. */
 typedef void (*run_done)(void *ctx, struct run_record *r /* borrowed */, const struct refusal *no);
 /*
  * Start, or attach to the run of that id when the request is the same (409
@@ -138,6 +142,71 @@ void service_run_leave(struct run_wait *w);
 /* Always succeeds; done when the run has ended, or at once when there is none. */
 void service_stop(struct service *s, const char *session_id, const char *run_id, plain_done done,
 		  void *ctx);
+
+/* ---- runs that go on without their client, and what is kept of runs ---- */
+
+/*
+ * Whose runs: those of one generation of a session, or of all that are kept
+ * (generation 0).  Ended generations are known as long as something of them is.
+ */
+struct run_scope {
+	const char *session_id;
+	uint64_t generation;
+};
+/* The generation of which that is the token: one that has ended, but has runs; 0: none. */
+uint64_t service_ended_generation(struct service *s, const char *token, const char *session_id);
+/* That of an open session; 0: there is none. */
+uint64_t service_generation(struct service *s, const char *session_id);
+/* Are there any runs of ended generations of that name? */
+bool service_has_ended_runs(struct service *s, const char *session_id);
+
+enum run_phase { RUN_PHASE_QUEUED, RUN_PHASE_RUNNING, RUN_PHASE_EXITED };
+
+struct run_info {
+	char id[33];
+	enum run_phase phase;
+	bool gone; /* its session ended under it, or it isn't known how it ended */
+	bool timed_out, output_limited, stopped;
+	int exit_code;                         /* -1: null */
+	double asked_at, started_at, ended_at; /* wall clock, seconds; 0: null */
+	uint64_t bytes[2];                     /* of output so far */
+	uint64_t input_bytes;                  /* that were taken */
+	bool measured;                         /* the following is known */
+	uint64_t wall_us, user_us, system_us, max_rss_bytes;
+	bool oom;
+};
+
+/* Newest first, at most max. */
+void service_runs(struct service *s, const struct run_scope *scope, size_t max,
+		  void (*each)(void *ctx, const struct run_info *info), void *ctx);
+
+/* Somebody who looks at a run, also while it runs, also when it is dropped meanwhile. */
+struct run_reader;
+/* NULL: there is no such run.  news (may be NULL): it has more to say; called from the loop. */
+struct run_reader *service_run_reader(struct service *s, const struct run_scope *scope,
+				      const char *run_id, void (*news)(void *ctx), void *ctx);
+void run_reader_info(const struct run_reader *r, struct run_info *ret);
+/* Up to cap bytes of what is there; 0: no more now; < 0: lost. */
+long run_reader_bytes(struct run_reader *r, int stream, uint64_t offset, void *buf, size_t cap);
+struct run_reader *run_reader_free(struct run_reader *r); /* NULL is fine; returns NULL */
+
+#define RUN_INPUT_APPEND UINT64_MAX
+/* bytes: how much of the input arrived in the session, in all. */
+typedef void (*run_input_done)(void *ctx, uint64_t bytes, const struct refusal *no);
+struct run_input;
+/*
+ * Give a run input: data (borrowed until done) from that offset of it on.  What
+ * it has already isn't given twice; a gap is refused (409).  done is called when
+ * all of it is inside and outlives this process.  end: nothing comes behind it.
+ */
+struct run_input *service_run_input(struct service *s, const char *session_id, const char *run_id,
+				    uint64_t offset, const void *data, size_t n, bool end,
+				    run_input_done done, void *ctx);
+void run_input_leave(struct run_input *in); /* done will not be called */
+
+/* To its process group; false when it was refused. */
+bool service_run_signal(struct service *s, const char *session_id, const char *run_id, int signo,
+			struct refusal *no);
 
 /* ---- files ---- */
 

@@ -18,7 +18,7 @@ enum session_state {
 };
 
 struct event_ring;
-struct run;
+struct run_set;
 
 struct session {
 	struct list link; /* service.sessions, in creation order */
@@ -41,12 +41,9 @@ struct session {
 
 	struct event_ring *events;
 
-	struct map runs;      /* by 32 hex digits */
-	size_t waiting_bytes; /* of those that have not begun */
+	struct run_set *runs;
+	size_t waiting_bytes; /* of runs that have not begun */
 	size_t live_runs;
-	struct list finished; /* oldest first */
-	size_t finished_count;
-	uint64_t kept_bytes, head_bytes; /* of finished runs: all, and in memory */
 	struct list early_stops;
 
 	struct box_usage last_usage;
@@ -83,7 +80,12 @@ struct service {
 	size_t running; /* commands that are with the provider */
 	struct list queued;
 	struct loop_timer reaper;
-	uint64_t head_bytes;
+
+	int runs_dir;         /* one directory for each generation with runs */
+	struct list run_sets; /* of ended generations, oldest first */
+	unsigned n_run_sets;
+	struct loop_timer runs_timer;
+	bool runs_swept; /* directories that nobody knows are gone */
 
 	struct list archives; /* workspaces that are looked into */
 	unsigned n_archives;  /* of them with the provider */
@@ -116,21 +118,6 @@ struct event_ring *event_ring_free(struct event_ring *r);
 void event_add(struct session *s, const char *op, const char *target, bool ok, const char *detail,
 	       double duration_ms);
 
-/* run_record.c */
-#define OUTPUT_LIMIT (10u * 1024 * 1024) /* of both streams of a command together */
-struct run_record {
-	unsigned refs;
-	struct service *service;
-	struct run_summary summary;
-	struct strbuf head[2];
-	uint64_t total[2];
-	char spool[2][96];
-	bool spooled[2];
-	int spool_fd[2];
-};
-/* Takes the buffers of end. */
-struct run_record *run_record_new(struct service *svc, struct box_run_end *end);
-
 /* files.c */
 struct file_call {
 	struct service *service;
@@ -157,9 +144,26 @@ void archives_free(struct service *s);
 
 /* runs.c */
 void runs_init(struct session *s);
-void runs_release(struct session *s); /* drops what finished; nothing may be live */
 bool runs_live(const struct session *s);
 /* Commands that wait for their turn end like those whose environment went. */
 void runs_drop_queued(struct session *s);
+
+/* run_set.c */
+/* The directory for their output, below the provider's runs/. */
+const char *runs_dir(struct session *s);
+/*
+ * The session was one of an earlier daemon: read what is known of its runs, and
+ * go on with those that its environment still knows (s->box is adopted, or
+ * NULL: then they are gone).
+ */
+void runs_restore(struct session *s);
+/* The session is going: what is finished stays a while without it, unless it is purged. */
+void runs_release(struct session *s);
+/* Of ended generations of that name: remove them. */
+void runs_purge(struct service *svc, const char *id);
+/* A row of the registry: its runs may be there. */
+void runs_note(struct service *svc, const struct session_row *row);
+void run_sets_init(struct service *svc, int dir);
+void run_sets_free(struct service *svc);
 
 #endif

@@ -200,7 +200,8 @@ static void start(struct service *svc, struct session *s, bool attach)
 				 .cpu_millis = cpus > 0 ? (uint32_t)(cpus * 1000) : 0,
 				 .cpu_shares = shares > 0 ? (uint32_t)shares : 0,
 				 .pids = pids > 0 ? (uint32_t)pids : 0,
-				 .attach = attach };
+				 .attach = attach,
+				 .runs = runs_dir(s) };
 	struct session_row row = session_row(s, ROW_CLAIMED);
 
 	s->waiting = 2;

@@ -8,6 +8,7 @@
  * Serving begins when the engine has answered and the registry is read.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 
 #include "api/api.h"
 #include "base/auto.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
@@ -43,6 +45,7 @@ struct daemon {
 	struct service *service;
 	struct api *api;
 	pid_t engine_pid;
+	int runs_fd;
 	bool engine_ready, registry_ready, restoring, listening, stopping;
 	bool keep; /* stopping: sessions go on, another daemon takes them over */
 };
@@ -268,6 +271,15 @@ static int get_keeper(struct daemon *d, uid_t uid, int *ret_fd, struct garret_er
 	return engine_start(program, d->config.state_dir, args, ret_fd, &d->engine_pid, err);
 }
 
+static int open_runs(const char *state_dir, struct garret_error *err)
+{
+	autoclose int state = open(state_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (state < 0)
+		return garret_fail_errno(err, "open %s", state_dir);
+	return open_dir_make(state, "runs", 0700, err);
+}
+
 static int start(struct daemon *d, struct garret_error *err)
 {
 	autofree char *db = NULL;
@@ -286,6 +298,11 @@ static int start(struct daemon *d, struct garret_error *err)
 		return rc;
 	}
 	db = xasprintf("%s/garret.db", d->state.dir);
+	d->runs_fd = open_runs(d->state.dir, err);
+	if (d->runs_fd < 0) {
+		fd_close(keeper_fd);
+		return d->runs_fd;
+	}
 	rc = sqlite_registry_open(d->loop, db, &d->registry, err);
 	if (rc == 0) {
 		struct native_config native = { .loop = d->loop,
@@ -313,6 +330,7 @@ static int start(struct daemon *d, struct garret_error *err)
 					       .registry = d->registry,
 					       .check_command = init_check_strings,
 					       .boot = d->state.boot,
+					       .runs_dir = d->runs_fd,
 					       .token = d->config.token ? d->config.token
 									: d->state.token };
 
@@ -331,6 +349,7 @@ static void release(struct daemon *d)
 		d->registry = sqlite_registry_ops.free(d->registry);
 	if (d->engine_pid > 0)
 		(void)waitpid(d->engine_pid, NULL, 0);
+	fd_close(d->runs_fd);
 	state_release(&d->state);
 	config_release(&d->config);
 	loop_free(d->loop);
@@ -374,7 +393,7 @@ static int parse_options(int argc, char **argv, struct daemon_opts *opts)
 
 int main(int argc, char **argv)
 {
-	struct daemon d = { .state.lock_fd = -EBADF };
+	struct daemon d = { .state.lock_fd = -EBADF, .runs_fd = -EBADF };
 	struct daemon_opts opts = { 0 };
 	struct garret_error err = { 0 };
 	int status = parse_options(argc, argv, &opts), level;

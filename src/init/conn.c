@@ -15,6 +15,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
+#include "base/time.h"
 #include "init/session.h"
 
 #define ANSWERS_MAX (256 * 1024)
@@ -39,7 +40,7 @@ struct sub {
 	struct run *run;
 	struct conn *conn;
 	uint64_t request;
-	uint64_t sent[2], told[2], taken;
+	uint64_t sent[2], told[2], taken, held;
 	bool started, ended;
 };
 
@@ -117,6 +118,11 @@ static enum sent send_spooled(struct sub *sub, unsigned i)
 	return rc;
 }
 
+static uint64_t held(const struct run *r)
+{
+	return r->in.held | (r->in.ended ? INIT_HELD_END : 0);
+}
+
 static enum sent send_number(struct sub *sub, uint16_t type)
 {
 	struct run *r = sub->run;
@@ -128,6 +134,8 @@ static enum sent send_number(struct sub *sub, uint16_t type)
 		put_u32(&p, (uint32_t)r->pid);
 	else if (type == INIT_STDIN_TAKEN)
 		put_u64(&p, r->in.taken);
+	else if (type == INIT_STDIN_HELD)
+		put_u64(&p, held(r));
 	else
 		init_put_exit(&p, &r->exit);
 	rc = send_frame(sub->conn, tx, init_end(&p));
@@ -137,6 +145,8 @@ static enum sent send_number(struct sub *sub, uint16_t type)
 		sub->started = true;
 	else if (type == INIT_STDIN_TAKEN)
 		sub->taken = r->in.taken;
+	else if (type == INIT_STDIN_HELD)
+		sub->held = held(r);
 	else
 		sub->ended = true;
 	return rc;
@@ -158,6 +168,8 @@ static enum sent send_news(struct sub *sub, bool *ret_done)
 		if (st->spooled && sub->told[i] != st->total)
 			return send_spooled(sub, i);
 	}
+	if (!(r->flags & INIT_RUN_STREAM) && sub->held != held(r))
+		return send_number(sub, INIT_STDIN_HELD);
 	if (sub->taken != r->in.taken)
 		return send_number(sub, INIT_STDIN_TAKEN);
 	if (r->ended && !sub->ended)
@@ -393,6 +405,68 @@ void conn_release(struct run *r)
 		answer_done(w->conn, w->request);
 		waiter_free(w);
 	}
+}
+
+/* ---- what is known ---- */
+
+static void list_spools(struct session *s, struct put *p)
+{
+	struct spool *sp;
+
+	put_u32(p, s->n_spools);
+	list_foreach (sp, &s->spools, link)
+		put_u32(p, sp->index);
+}
+
+static void put_run(struct put *p, const struct run *r)
+{
+	struct init_known k = { .flags = r->flags,
+				.ended = r->ended,
+				.age_us = now_us() - r->started_us,
+				.stdin_held = r->in.held,
+				.stdin_ended = r->in.ended };
+
+	memcpy(k.id, r->id, sizeof(k.id));
+	init_put_known(p, &k);
+}
+
+/* As many of a list as the frame holds; the count in front of them is written at last. */
+static struct list *put_runs(struct put *p, struct list *at, struct list *head)
+{
+	size_t count_at = p->len;
+	uint32_t n = 0;
+	struct put count;
+
+	put_u32(p, 0);
+	for (; at != head && p->len + INIT_KNOWN_BYTES <= INIT_OUT_MAX; at = at->next, n++)
+		put_run(p, list_entry(at, struct run, in_list));
+	put_init(&count, p->buf + count_at, sizeof(n));
+	put_u32(&count, n);
+	return at;
+}
+
+void conn_list(struct conn *c, uint64_t request)
+{
+	struct session *s = c->s;
+	struct list *lists[] = { &s->live, &s->ended };
+	bool first = true;
+	struct put p;
+
+	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+		struct list *at = lists[i]->next;
+
+		while (first || at != lists[i]) {
+			init_begin(&p, tx, INIT_LISTED, request);
+			if (first)
+				list_spools(s, &p);
+			else
+				put_u32(&p, 0);
+			first = false;
+			at = put_runs(&p, at, lists[i]);
+			conn_answer(c, &p);
+		}
+	}
+	answer_done(c, request);
 }
 
 /* ---- receiving ---- */

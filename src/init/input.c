@@ -97,16 +97,20 @@ bool input_add(struct run *r, const void *data, size_t n)
 {
 	struct input *in = &r->in;
 
+	if (in->fd >= 0 && in->queue.len + n > 2 * INIT_WINDOW)
+		return false;
+	in->held += n;
+	in->ended = in->ended || !n;
 	if (in->fd < 0) {
 		in->taken += n;
 		conn_notify(r);
 		return true;
 	}
-	if (in->queue.len + n > 2 * INIT_WINDOW)
-		return false;
 	if (!n)
 		in->close_after = true;
 	strbuf_add(&in->queue, data, n);
 	pump(r);
+	if (!(r->flags & INIT_RUN_STREAM))
+		conn_notify(r); /* it is held, whether it could be written or not */
 	return true;
 }

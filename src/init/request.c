@@ -10,8 +10,6 @@
 #include "base/mem.h"
 #include "init/session.h"
 
-#define SPOOLS_MAX 16
-
 struct request {
 	struct conn *conn;
 	struct session *s;
@@ -133,7 +131,7 @@ static bool on_spool(struct request *q)
 
 	if (!get_done(q->g) || q->fds->n != 2)
 		return false;
-	if (s->n_spools >= SPOOLS_MAX) {
+	if (s->n_spools >= INIT_SPOOLS_MAX) {
 		conn_error(q->conn, q->number, GARRET_EXHAUSTED, 0, "enough spool files are here");
 		return true;
 	}
@@ -179,6 +177,14 @@ static bool on_ping(struct request *q)
 	return true;
 }
 
+static bool on_list(struct request *q)
+{
+	if (!get_done(q->g))
+		return false;
+	conn_list(q->conn, q->number);
+	return true;
+}
+
 static bool on_hello(struct request *q)
 {
 	uint8_t nonce[INIT_NONCE];
@@ -218,6 +224,7 @@ static const struct {
 	[INIT_SPOOL] = { on_spool, false, false, 2 },
 	[INIT_PING] = { on_ping, false, false, 0 },
 	[INIT_WORKER] = { on_worker, false, false, 1 },
+	[INIT_LIST] = { on_list, false, false, 0 },
 };
 
 bool request_handle(struct conn *c, bool *greeted, const struct init_header *h, struct get *g,

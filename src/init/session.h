@@ -30,7 +30,6 @@ struct session {
 	struct list buckets[BUCKETS];        /* of runs, by id */
 	struct list live, ended;             /* ended: oldest first */
 	unsigned n_live, n_runs, n_stopping; /* n_runs: both lists */
-	size_t kept_bytes;                   /* memory of all output buffers */
 	bool childless;                      /* the last reaping found no process at all */
 
 	struct list spools; /* pairs not yet taken */
@@ -81,8 +80,8 @@ struct input {
 	struct loop_io io;
 	int fd;
 	struct strbuf queue;
-	uint64_t taken; /* bytes written or dropped */
-	bool close_after, terminal;
+	uint64_t held, taken;              /* bytes that arrived; of them written or dropped */
+	bool close_after, terminal, ended; /* ended: its end arrived as well */
 };
 
 struct spool {
@@ -224,6 +223,7 @@ void conn_release(struct run *r); /* DONE for those who wait for its end */
 void conn_error(struct conn *c, uint64_t request, enum garret_code code, int sys, const char *text);
 void conn_answer(struct conn *c, struct put *p);
 struct session *conn_session(struct conn *c);
+void conn_list(struct conn *c, uint64_t request); /* LISTED, DONE */
 
 /* The frame buffer, shared by all: a frame is made and used up at once. */
 uint8_t *conn_frame(void);

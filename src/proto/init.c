@@ -109,6 +109,26 @@ bool init_strings(const uint8_t *strings, size_t bytes, uint32_t argc, uint32_t 
 	return true;
 }
 
+void init_put_known(struct put *p, const struct init_known *k)
+{
+	put_bytes(p, k->id, INIT_RUN_ID);
+	put_u32(p, k->flags);
+	put_u8(p, k->ended);
+	put_u64(p, k->age_us);
+	put_u64(p, k->stdin_held);
+	put_u8(p, k->stdin_ended);
+}
+
+void init_get_known(struct get *g, struct init_known *ret)
+{
+	get_bytes(g, ret->id, INIT_RUN_ID);
+	ret->flags = get_u32(g);
+	ret->ended = get_u8(g);
+	ret->age_us = get_u64(g);
+	ret->stdin_held = get_u64(g);
+	ret->stdin_ended = get_u8(g);
+}
+
 void init_put_exit(struct put *p, const struct init_exit *e)
 {
 	put_u8(p, e->cause);

@@ -23,7 +23,7 @@
 #include "proto/cursor.h"
 
 #define INIT_MAJOR 1
-#define INIT_MINOR 0
+#define INIT_MINOR 1 /* 1: LIST, STDIN_HELD */
 
 #define INIT_HEADER_BYTES 16
 #define INIT_FRAME_MAX (64 * 1024)
@@ -38,6 +38,7 @@
 #define INIT_HEAD_BYTES (64 * 1024) /* of each stream kept in init; more goes to the spool */
 #define INIT_WINDOW (256 * 1024)    /* bytes of OUT in flight for a stream (INIT_RUN_STREAM) */
 #define INIT_RUNS_MAX 4096          /* live and not yet forgotten */
+#define INIT_SPOOLS_MAX 16          /* pairs of spool files that no run has taken yet */
 #define INIT_WORKERS 4              /* slots for file workers */
 
 enum init_type {
@@ -57,6 +58,7 @@ enum init_type {
 	/* u32 slot, + a worker's end of a socket pair: DONE when a file worker serves it
 	 * (proto/files.h).  One that had the slot is killed. */
 	INIT_WORKER = 13,
+	INIT_LIST = 14, /* LISTED until everything was said, then DONE */
 
 	/* from init */
 	INIT_HELLO_OK = 64,    /* u16 major, u16 minor, nonce[16], u32 runs known */
@@ -68,6 +70,12 @@ enum init_type {
 	INIT_DONE = 70,        /* the request was carried out */
 	INIT_PONG = 71,        /* u32 live runs, u32 background processes */
 	INIT_STDIN_TAKEN = 72, /* id[16], u64: so many bytes of stdin are written or dropped */
+	/* u32 n, n times u32 index: spool pairs that no run has taken yet (in the first frame);
+	 * u32 n, n times struct init_known */
+	INIT_LISTED = 73,
+	/* id[16], u64: so many bytes of stdin arrived (captured runs), and the top bit when its end
+	 * did: they outlive their sender */
+	INIT_STDIN_HELD = 74,
 };
 
 enum init_run_flags {
@@ -125,6 +133,18 @@ struct init_exit {
 	uint64_t wall_us, user_us, system_us, max_rss_bytes;
 };
 
+/* A run that wasn't forgotten yet, as LIST tells of it. */
+struct init_known {
+	uint8_t id[INIT_RUN_ID];
+	uint32_t flags; /* of its RUN */
+	bool ended;     /* EXIT is due at once */
+	uint64_t age_us;
+	uint64_t stdin_held; /* bytes of input that arrived */
+	bool stdin_ended;    /* with its end, or nobody reads any more */
+};
+#define INIT_HELD_END (1ull << 63)
+#define INIT_KNOWN_BYTES (INIT_RUN_ID + 4 + 1 + 8 + 8 + 1)
+
 struct init_header {
 	uint32_t length;
 	uint16_t type;
@@ -147,6 +167,9 @@ bool init_get_run(struct get *g, struct init_run *ret);
  */
 bool init_strings(const uint8_t *strings, size_t bytes, uint32_t argc, uint32_t envc,
 		  char ***ret_argv, char ***ret_envp);
+
+void init_put_known(struct put *p, const struct init_known *k);
+void init_get_known(struct get *g, struct init_known *ret);
 
 void init_put_exit(struct put *p, const struct init_exit *e);
 bool init_get_exit(struct get *g, struct init_exit *ret);

@@ -114,6 +114,30 @@ static bool on_run_frame(struct init_client *c, uint16_t type, struct get *g)
 		c->events->started(c->ctx, run, (uint32_t)v);
 	if (type == INIT_STDIN_TAKEN && c->events->stdin_taken)
 		c->events->stdin_taken(c->ctx, run, v);
+	if (type == INIT_STDIN_HELD && c->events->stdin_held)
+		c->events->stdin_held(c->ctx, run, v);
+	return true;
+}
+
+static bool on_listed(struct init_client *c, struct get *g)
+{
+	uint32_t spools[INIT_SPOOLS_MAX], n_spools = get_u32(g), n;
+	autofree struct init_known *runs = NULL;
+
+	if (n_spools > INIT_SPOOLS_MAX)
+		return false;
+	for (uint32_t i = 0; i < n_spools; i++)
+		spools[i] = get_u32(g);
+	n = get_u32(g);
+	if (g->bad || n > INIT_FRAME_MAX / INIT_KNOWN_BYTES)
+		return false;
+	runs = xcalloc(n + 1, sizeof(*runs));
+	for (uint32_t i = 0; i < n; i++)
+		init_get_known(g, &runs[i]);
+	if (!get_done(g))
+		return false;
+	if (c->events->listed)
+		c->events->listed(c->ctx, runs, n, spools, n_spools);
 	return true;
 }
 
@@ -149,7 +173,10 @@ static bool handle(struct init_client *c, const struct init_header *h, struct ge
 	case INIT_STARTED:
 	case INIT_EXIT:
 	case INIT_STDIN_TAKEN:
+	case INIT_STDIN_HELD:
 		return on_run_frame(c, h->type, g);
+	case INIT_LISTED:
+		return on_listed(c, g);
 	case INIT_DONE:
 	case INIT_ERROR:
 		return on_done(c, h, g);
@@ -442,6 +469,16 @@ uint64_t init_client_worker(struct init_client *c, uint32_t slot, int sock)
 	init_begin(&p, frame, INIT_WORKER, ++c->last_request);
 	put_u32(&p, slot);
 	chan_send(&c->chan, p.buf, init_end(&p), &sock, 1);
+	return c->last_request;
+}
+
+uint64_t init_client_list(struct init_client *c)
+{
+	uint8_t frame[INIT_FRAME_MAX];
+	struct put p;
+
+	init_begin(&p, frame, INIT_LIST, ++c->last_request);
+	finish(c, &p);
 	return c->last_request;
 }
 

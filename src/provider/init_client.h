@@ -22,6 +22,10 @@ struct init_events {
 	void (*exited)(void *ctx, const uint8_t *run, const struct init_exit *e);
 	void (*done)(void *ctx, uint64_t request, const struct garret_error *err);
 	void (*stdin_taken)(void *ctx, const uint8_t *run, uint64_t bytes);
+	void (*stdin_held)(void *ctx, const uint8_t *run, uint64_t bytes);
+	/* Some of the runs; done() comes behind the last ones. */
+	void (*listed)(void *ctx, const struct init_known *runs, uint32_t n, const uint32_t *spools,
+		       uint32_t n_spools);
 	void (*pong)(void *ctx, uint32_t live, uint32_t background);
 };
 
@@ -63,6 +67,7 @@ void init_client_stdin(struct init_client *c, const uint8_t *run, const void *da
 void init_client_winch(struct init_client *c, const uint8_t *run, uint16_t rows, uint16_t columns);
 void init_client_spool(struct init_client *c, uint32_t index, int out_fd, int err_fd);
 void init_client_ping(struct init_client *c);
+uint64_t init_client_list(struct init_client *c); /* the request number, for done() */
 /* Start a file worker in that slot with its end of a socket pair; the number for done(). */
 uint64_t init_client_worker(struct init_client *c, uint32_t slot, int sock);
 /* Init has much to take already: what can wait should. */

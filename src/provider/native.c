@@ -41,6 +41,7 @@ static void drop_init(struct box *b)
 	loop_timer_clear(&b->spool_retry);
 	b->init = init_client_free(b->init);
 	runs_end_all(b);
+	spools_drop_unused(b);
 	files_end_all(b);
 }
 
@@ -61,18 +62,23 @@ static void on_init_lost(void *ctx, const struct garret_error *err)
 	}
 }
 
-/* Of the requests that are answered so only a worker's start is waited for. */
+/* Of the requests that are answered so a worker's start and the list of runs are waited for. */
 static void on_init_done(void *ctx, uint64_t request, const struct garret_error *err)
 {
 	files_on_start(ctx, request, err);
+	runs_on_done(ctx, request, err);
 }
 
 static const struct init_events init_events = {
 	.ready = on_ready,
 	.lost = on_init_lost,
+	.started = run_on_started,
 	.out = run_on_out,
+	.spooled = run_on_spooled,
 	.exited = run_on_exited,
 	.stdin_taken = run_on_stdin_taken,
+	.stdin_held = run_on_stdin_held,
+	.listed = runs_on_listed,
 	.done = on_init_done,
 };
 
@@ -84,6 +90,7 @@ static void box_leave(struct box *b)
 	loop_later_cancel(b->p->loop, &b->later);
 	drop_init(b);
 	list_remove(&b->link);
+	free(b->runs_name);
 	free(b);
 }
 
@@ -91,8 +98,6 @@ static void box_free(struct box *b)
 {
 	if (b->ctl_name[0])
 		(void)unlinkat(b->p->ctl_fd, b->ctl_name, 0);
-	if (b->next_spool)
-		(void)remove_tree_at(b->p->runs_fd, b->runs_name);
 	box_leave(b);
 }
 
@@ -197,7 +202,6 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 		return rc;
 	sock = control.fd;
 	(void)snprintf(b->ctl_name, sizeof(b->ctl_name), "%s", control.name);
-	(void)snprintf(b->runs_name, sizeof(b->runs_name), "%s", control.name);
 	rc = greet(b, err);
 	if (rc < 0)
 		return rc;
@@ -213,6 +217,7 @@ static struct box *box_new(struct provider *p, const struct box_spec *spec, box_
 
 	b->p = p;
 	(void)snprintf(b->id, sizeof(b->id), "%s", spec->id);
+	b->runs_name = spec->runs ? xstrdup(spec->runs) : NULL;
 	list_init(&b->runs);
 	files_init(b);
 	list_append(&p->boxes, &b->link);
@@ -249,7 +254,6 @@ static int begin_adopt(struct box *b, const char *mark, struct garret_error *err
 	if (sscanf(mark, "%16s %32s %40s", handle, nonce, b->ctl_name) != 3 ||
 	    !hex_decode(nonce, b->nonce, sizeof(b->nonce)) || strchr(b->ctl_name, '/'))
 		return garret_fail(err, GARRET_NOT_FOUND, "no mark of a session: %s", mark);
-	(void)snprintf(b->runs_name, sizeof(b->runs_name), "%s", b->ctl_name);
 	rc = greet(b, err);
 	if (rc < 0) {
 		err->code = GARRET_NOT_FOUND; /* nobody listens: its init has ended */
@@ -431,6 +435,9 @@ const struct provider_ops native_ops = {
 	.close = native_close,
 	.usage = native_usage,
 	.run = native_run,
+	.state = native_state,
+	.runs = native_runs,
+	.attach = native_attach,
 	.stop = native_stop,
 	.stream = native_stream,
 	.input = native_input,
@@ -563,17 +570,6 @@ static const struct engine_events engine_events = {
 	.died = on_engine_died,
 };
 
-/* DIR below the state directory, emptied of what an earlier daemon left. */
-static int fresh_dir(int state, const char *name, struct garret_error *err)
-{
-	int fd;
-
-	if (remove_tree_at(state, name) < 0)
-		return garret_fail_errno(err, "empty %s", name);
-	fd = open_dir_make(state, name, 0700, err);
-	return fd;
-}
-
 int native_new(const struct native_config *config, struct provider **ret, struct garret_error *err)
 {
 	struct provider *p = xnew(struct provider);
@@ -588,7 +584,7 @@ int native_new(const struct native_config *config, struct provider **ret, struct
 	if (rc == 0)
 		rc = p->ctl_fd = open_dir_make(state, "ctl", 0700, err);
 	if (rc >= 0)
-		rc = p->runs_fd = fresh_dir(state, "runs", err);
+		rc = p->runs_fd = open_dir_make(state, "runs", 0700, err);
 	p->link = (struct engine_link){
 		.loop = p->loop, .socket = on_engine_socket, .gone = on_keeper_gone, .ctx = p
 	};
@@ -615,11 +611,9 @@ struct provider *native_free(struct provider *p)
 	engine_link_close(&p->link);
 	while (!list_empty(&p->boxes)) {
 		struct box *b = list_entry(p->boxes.next, struct box, link);
-		struct box_run *r;
 
 		/* Of a command that ran when the engine was lost, the listener is gone before us. */
-		list_foreach (r, &b->runs, link)
-			r->end = NULL;
+		runs_forget(b);
 		files_forget(b);
 		box_leave(b);
 	}

@@ -9,6 +9,7 @@
 #include "provider/native.h"
 
 #define SOCKETS_AHEAD 8
+#define SPOOLS_AHEAD 2
 
 struct control_socket {
 	int fd;
@@ -46,14 +47,17 @@ struct box {
 	struct list link; /* provider.boxes */
 	struct provider *p;
 	char id[ENGINE_ID_MAX + 1];
-	char ctl_name[48];  /* in ctl/ */
-	char runs_name[48]; /* in runs/ */
-	uint64_t handle;    /* 0: not opened by the engine */
+	char ctl_name[48]; /* in ctl/ */
+	char *runs_name;   /* in runs/; NULL: there will be no commands */
+	uint64_t handle;   /* 0: not opened by the engine */
 	uint8_t nonce[INIT_NONCE];
 	char mark[96];
 	struct init_client *init;
 	struct list runs;
-	uint32_t next_spool, spools_ahead;
+	uint32_t next_spool; /* the number of the next pair; those before it may exist */
+	uint32_t ahead[SPOOLS_AHEAD], n_ahead; /* pairs that init holds unused */
+	bool runs_made;                        /* their directory */
+	struct known_wait *listing;            /* which runs are there? */
 	struct file_worker workers[INIT_WORKERS];
 	struct list files; /* operations that wait for a worker, oldest first */
 	struct loop_later files_later;
@@ -103,6 +107,12 @@ struct box_run {
 	struct box *box;
 	uint8_t id[RUN_ID_BYTES];
 	struct strbuf head[2];
+	uint64_t spooled[2]; /* bytes in the file; UINT64_MAX: it isn't spooled */
+	uint32_t spool;
+	bool started;
+	uint64_t held, taken; /* of the input */
+	bool input_ended;
+	void (*news)(void *ctx);
 	box_run_end_fn end;                     /* NULL: nobody listens any more */
 	const struct box_stream_events *stream; /* NULL: captured */
 	uint64_t streamed[2];
@@ -135,10 +145,19 @@ void native_file_leave(struct box_file *f);
 
 /* native_run.c: the part of the operations and of init's events that is about commands. */
 void runs_end_all(struct box *b);
+void runs_forget(struct box *b); /* nobody is to be told */
 void run_on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offset, const void *data,
 		size_t n);
 void run_on_exited(void *ctx, const uint8_t *run, const struct init_exit *e);
+void run_on_started(void *ctx, const uint8_t *run, uint32_t pid);
+void run_on_spooled(void *ctx, const uint8_t *run, unsigned stream, uint32_t index, uint64_t bytes);
 void run_on_stdin_taken(void *ctx, const uint8_t *run, uint64_t bytes);
+void run_on_stdin_held(void *ctx, const uint8_t *run, uint64_t bytes);
+void runs_on_listed(void *ctx, const struct init_known *runs, uint32_t n, const uint32_t *spools,
+		    uint32_t n_spools);
+void runs_on_done(struct box *b, uint64_t request, const struct garret_error *err);
+/* The spool files that nothing was written to. */
+void spools_drop_unused(struct box *b);
 struct box_run *native_run(struct box *b, const struct box_run_spec *spec, box_run_end_fn end,
 			   void *ctx, struct garret_error *err);
 struct box_run *native_stream(struct box *b, const struct box_stream_spec *spec,
@@ -151,7 +170,11 @@ void native_signal(struct box_run *r, int signo);
 bool native_busy(const struct box_run *r);
 void native_leave(struct box_run *r);
 void native_stop(struct box_run *r, uint32_t grace_ms);
-int native_spool_open(struct provider *p, const char *name);
-void native_spool_remove(struct provider *p, const char *name);
+void native_state(const struct box_run *r, struct box_run_state *ret);
+void native_runs(struct box *b, box_runs_fn done, void *ctx);
+struct box_run *native_attach(struct box *b, const uint8_t *id, void (*news)(void *ctx),
+			      box_run_end_fn end, void *ctx, struct garret_error *err);
+int native_spool_open(struct provider *p, const char *runs, uint32_t spool, int stream);
+void native_spool_remove(struct provider *p, const char *runs, uint32_t spool);
 
 #endif
