@@ -14,6 +14,8 @@ void sessions_open(struct call *c);
 void sessions_list(struct call *c);
 void sessions_get(struct call *c);
 void sessions_close(struct call *c);
+void sessions_sleep(struct call *c);
+void sessions_wake(struct call *c);
 /* events.c */
 void events_list(struct call *c);
 /* runs.c */

@@ -281,6 +281,18 @@ static bool read_body_values(struct call *c, struct json_errors *e)
 	return true;
 }
 
+/* It may have taken a while: the session has to be the caller's still. */
+static void on_awake(void *ctx, const struct refusal *no)
+{
+	struct call *c = ctx;
+
+	if (c->rq && no->status)
+		call_refusal(c, no);
+	else if (c->rq && authenticate(c))
+		c->route->handle(c);
+	call_unref(c);
+}
+
 static void on_body(struct http_request *rq)
 {
 	struct call *c = http_data(rq);
@@ -308,6 +320,8 @@ static void on_body(struct http_request *rq)
 	}
 	if (e.n)
 		call_invalid(c, &e);
+	else if (r->wakes && service_asleep(c->service, c->session_id))
+		service_wake(c->service, c->session_id, on_awake, call_ref(c));
 	else
 		r->handle(c);
 }

@@ -33,6 +33,7 @@ struct route {
 	bool head;                                      /* answers HEAD as well */
 	bool unread;                                    /* is answered without reading the body */
 	bool upgrades;                                  /* answers 101 and leaves HTTP */
+	bool wakes;                                     /* needs the environment of the session */
 	size_t body_limit;                              /* 0: 1 MiB */
 	size_t values_size;                             /* of the struct that the tables fill */
 	const struct json_field *params, *query, *body; /* params: beyond session_id */

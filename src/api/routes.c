@@ -195,10 +195,10 @@ static const struct json_field archive_read_body[] = {
 	  .body = fields, SIZE(archive_values), .handle = archive_##op, .summary = what, .answer = shape }
 #define V1(op, fields, values, what, shape)                                                \
 	{ "POST", "/v1/sessions/{session_id}/files/" #op, ROUTE_SESSION, .body = fields, \
-	  SIZE(values), .handle = v1_##op, .summary = what, .answer = shape }
+	  SIZE(values), .wakes = true, .handle = v1_##op, .summary = what, .answer = shape }
 #define FILES(op, what, shape)                                                         \
 	{ "POST", "/sessions/{session_id}/files/" #op, ROUTE_SESSION, .body = path_body, \
-	  SIZE(path_values), .handle = files_##op, .summary = what, .answer = shape }
+	  SIZE(path_values), .wakes = true, .handle = files_##op, .summary = what, .answer = shape }
 
 /* Of several with one path the first one's method is what 405 allows. */
 const struct route routes[] = {
@@ -216,20 +216,24 @@ const struct route routes[] = {
 	  .handle = sessions_get, .summary = "One session", .answer = "SessionInfo" },
 	{ "DELETE", "/sessions/{session_id}", ROUTE_SESSION, .query = purge_query, SIZE(purge_values),
 	  .handle = sessions_close, .summary = "End a session" },
+	{ "POST", "/v1/sessions/{session_id}/sleep", ROUTE_SESSION, .handle = sessions_sleep,
+	  .summary = "End its processes and keep the rest, until it is used again" },
+	{ "POST", "/v1/sessions/{session_id}/wake", ROUTE_SESSION, .wakes = true, .handle = sessions_wake,
+	  .summary = "Have it awake before it is used" },
 	{ "GET", "/sessions/{session_id}/events", ROUTE_SESSION, .query = events_query, SIZE(events_values),
 	  .handle = events_list, .summary = "What was done in a session", .answer = "EventList" },
 	/* Arguments of 1.9 MiB, every byte of them escaped as \u00XX: more can never be valid. */
 	{ "POST", "/sessions/{session_id}/run", ROUTE_SESSION, .body = run_body, SIZE(run_values),
-	  .body_limit = 12u << 20, .handle = runs_run,
+	  .body_limit = 12u << 20, .wakes = true, .handle = runs_run,
 	  .summary = "Run a program and wait for its end", .answer = "RunResult" },
 	{ "POST", "/sessions/{session_id}/runs/{run_id}/stop", ROUTE_SESSION, .params = stop_params,
 	  SIZE(stop_values), .handle = runs_stop, .summary = "Stop a run" },
 	{ "POST", "/v1/sessions/{session_id}/stream", ROUTE_SESSION, .body = stream_body, SIZE(stream_values),
-	  .body_limit = 12u << 20, .upgrades = true, .handle = stream_start,
+	  .body_limit = 12u << 20, .upgrades = true, .wakes = true, .handle = stream_start,
 	  .summary = "Run a program with live streams: garretd(8) has the protocol" },
 	FILES(read, "Read a file", "application/octet-stream"),
 	{ "POST", "/sessions/{session_id}/files/write", ROUTE_SESSION, .query = path_query,
-	  SIZE(path_values), .unread = true, .handle = files_write, .summary = "Write a file" },
+	  SIZE(path_values), .unread = true, .wakes = true, .handle = files_write, .summary = "Write a file" },
 	FILES(stat, "Describe a file", "FileEntry"),
 	FILES(realpath, "Resolve a path", "RealPath"),
 	FILES(list, "List a directory", "FileEntry*"),
@@ -246,16 +250,16 @@ const struct route routes[] = {
 	{ "DELETE", "/workspaces/{session_id}", ROUTE_SERVICE, .params = archive_params, SIZE(archive_values),
 	  .handle = archive_delete, .summary = "Delete what is kept of a session that isn't open" },
 	{ "GET", "/v1/sessions/{session_id}/file", ROUTE_SESSION, .query = path_query, SIZE(path_values),
-	  .head = true, .handle = v1_file_get, .summary = "Read a file: Range, If-Range, If-None-Match",
+	  .head = true, .wakes = true, .handle = v1_file_get, .summary = "Read a file: Range, If-Range, If-None-Match",
 	  .answer = "application/octet-stream" },
 	{ "PUT", "/v1/sessions/{session_id}/file", ROUTE_SESSION, .query = put_query, SIZE(put_values),
-	  .unread = true, .handle = v1_file_put, .summary = "Write a file: If-Match, If-None-Match: *",
+	  .unread = true, .wakes = true, .handle = v1_file_put, .summary = "Write a file: If-Match, If-None-Match: *",
 	  .answer = "FileDetails" },
 	{ "GET", "/v1/sessions/{session_id}/tar", ROUTE_SESSION, .query = path_query, SIZE(path_values),
-	  .handle = v1_tar_get, .summary = "A tree as a tar archive",
+	  .wakes = true, .handle = v1_tar_get, .summary = "A tree as a tar archive",
 	  .answer = "application/x-tar" },
 	{ "PUT", "/v1/sessions/{session_id}/tar", ROUTE_SESSION, .query = untar_query, SIZE(put_values),
-	  .unread = true, .handle = v1_tar_put, .summary = "Unpack a tar archive", .answer = "Unpacked" },
+	  .unread = true, .wakes = true, .handle = v1_tar_put, .summary = "Unpack a tar archive", .answer = "Unpacked" },
 	V1(stat, batch_stat_body, batch_values, "Describe files", "FileResults"),
 	V1(read, batch_read_body, batch_values, "Read files", "FileResults"),
 	V1(list, list_body, list_values, "List a directory, or a tree breadth first", "FileList"),

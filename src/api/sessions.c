@@ -91,3 +91,14 @@ void sessions_close(struct call *c)
 
 	service_close(c->service, c->session_id, v->purge, call_done, call_ref(c));
 }
+
+void sessions_sleep(struct call *c)
+{
+	service_sleep(c->service, c->session_id, call_done, call_ref(c));
+}
+
+/* It is: the route woke it. */
+void sessions_wake(struct call *c)
+{
+	call_done(call_ref(c), &(struct refusal){ 0 });
+}

@@ -57,7 +57,7 @@ static void archive_close(struct archive *a)
 {
 	a->state = ARCHIVE_CLOSING;
 	loop_timer_clear(&a->keep);
-	a->service->ops->close(take_ptr(&a->box), false, on_closed, a);
+	a->service->ops->close(take_ptr(&a->box), BOX_CLOSE_PLAIN, on_closed, a);
 }
 
 static void on_keep(struct loop_timer *t)
@@ -283,7 +283,7 @@ void service_kept(struct service *svc, kept_row row, plain_done done, void *ctx)
 	struct kept_wait *w = xnew(struct kept_wait);
 
 	*w = (struct kept_wait){ .service = svc, .row = row, .done = done, .ctx = ctx };
-	svc->ops->kept(svc->provider, on_kept, on_done, w);
+	svc->ops->kept(svc->provider, true, on_kept, on_done, w);
 }
 
 void service_forget(struct service *svc, const char *id, plain_done done, void *ctx)
@@ -293,5 +293,5 @@ void service_forget(struct service *svc, const char *id, plain_done done, void *
 	*w = (struct kept_wait){
 		.service = svc, .forgotten = xstrdup(id), .done = done, .ctx = ctx
 	};
-	svc->ops->forget(svc->provider, id, on_done, w);
+	svc->ops->forget(svc->provider, id, BOX_FORGET_ALL, 0, on_done, w);
 }

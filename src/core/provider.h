@@ -103,9 +103,23 @@ typedef void (*box_opened_fn)(void *ctx, struct box *box, const struct garret_er
 typedef void (*box_done_fn)(void *ctx, const struct garret_error *err);
 struct kept_files {
 	const char *id;
-	uint64_t bytes, files, used_ms; /* used: wall clock */
-	bool partial;                   /* there is more: counting took too long */
+	uint64_t bytes, files; /* when sizes were asked for */
+	uint64_t used_ms;      /* wall clock */
+	uint64_t layer_ms;     /* the same of the write layer; 0: none is kept */
+	bool ours;             /* made or used by us: only then it may be removed by age */
+	bool partial;          /* there is more: counting took too long */
 };
+
+enum box_close {
+	BOX_CLOSE_PLAIN, /* the workspace is kept */
+	BOX_CLOSE_PURGE, /* nothing is */
+	BOX_CLOSE_KEEP,  /* the write layer as well, for the next box of that id */
+};
+
+/* What a new box got of a kept write layer. */
+enum box_layer { BOX_LAYER_NONE, BOX_LAYER_USED, BOX_LAYER_SUSPECT, BOX_LAYER_OTHER_RUNTIME };
+
+enum box_forget { BOX_FORGET_LAYER, BOX_FORGET_ALL };
 typedef void (*box_kept_fn)(void *ctx, const struct kept_files *k);
 typedef void (*box_usage_fn)(void *ctx, const struct box_usage *u, const struct garret_error *err);
 typedef void (*box_run_end_fn)(void *ctx, struct box_run_end *end);
@@ -135,7 +149,8 @@ struct provider_ops {
 	void (*settle)(struct provider *p);
 	/* End every process, release the box (it may not be used any more).  Also of a dead one.
 	 * Live runs end with `gone` first. */
-	void (*close)(struct box *box, bool purge, box_done_fn done, void *ctx);
+	void (*close)(struct box *box, enum box_close how, box_done_fn done, void *ctx);
+	enum box_layer (*layer)(const struct box *box);
 	void (*usage)(struct box *box, box_usage_fn done, void *ctx);
 
 	/* Start a command; NULL with err when it can't even be asked for. */
@@ -186,9 +201,13 @@ struct provider_ops {
 	void (*file_leave)(struct box_file *f);
 
 	/* The files that are kept: row (may be NULL) for each, then done. */
-	void (*kept)(struct provider *p, box_kept_fn row, box_done_fn done, void *ctx);
-	/* Remove those of one: CONFLICT while a box has them, NOT_FOUND when there are none. */
-	void (*forget)(struct provider *p, const char *id, box_done_fn done, void *ctx);
+	void (*kept)(struct provider *p, bool sizes, box_kept_fn row, box_done_fn done, void *ctx);
+	/*
+	 * Remove those of one: CONFLICT while a box has them, or when they were used at another
+	 * time than used_ms (0: whenever); NOT_FOUND when there are none.
+	 */
+	void (*forget)(struct provider *p, const char *id, enum box_forget what, uint64_t used_ms,
+		       box_done_fn done, void *ctx);
 
 	/* A spooled output (of the pair of that number in the directory that box_spec named): a
 	 * descriptor for reading, or -1 with errno. */

@@ -17,6 +17,7 @@
 enum row_state {
 	ROW_CLAIMED, /* its open was begun; not one that a client was told of */
 	ROW_RUNNING,
+	ROW_ASLEEP, /* or falling asleep, when it has a mark */
 };
 
 /* One generation of a session. */

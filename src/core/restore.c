@@ -2,7 +2,8 @@
  * Sessions of an earlier daemon.  The registry says which there were; each whose
  * environment can be found again goes on as if nothing had happened, with its
  * token.  Of one that can't, the environment has died, which its clients are told
- * (410); what was only claimed never was a session for anybody.
+ * (410); unless the host was started again since, or it slept: then it sleeps, and the
+ * next request wakes it.  What was only claimed never was a session for anybody.
  *
  * When a session was used last is written once a second for all of them: a kill in
  * between costs at most that second.
@@ -56,7 +57,7 @@ static void write_used(struct loop_timer *t)
 		if (!s->used || s->state != SESSION_OPEN)
 			continue;
 		s->used = false;
-		rows[n++] = session_row(s, ROW_RUNNING);
+		rows[n++] = session_row(s, ROW_RUNNING); /* of which only the time counts */
 	}
 	if (n)
 		svc->registry_ops->used(svc->registry, rows, n, on_used_written, svc);
@@ -123,6 +124,7 @@ void service_take_row(struct service *svc, const struct session_row *row)
 	s->generation = row->generation;
 	memcpy(s->nonce, row->nonce, sizeof(s->nonce));
 	s->restore_mark = row->mark ? xstrdup(row->mark) : NULL;
+	s->was_asleep = row->state == ROW_ASLEEP;
 	s->same_boot = row->boot && svc->boot && !strcmp(row->boot, svc->boot);
 }
 
@@ -156,12 +158,20 @@ static void on_adopted(void *ctx, struct box *box, const struct garret_error *er
 	if (box) {
 		session_watch(s);
 		log_info("session_adopted", "session=%s", s->id);
+	} else if (s->was_asleep || !s->same_boot) {
+		s->rest = SESSION_ASLEEP;
+		s->asleep_since = s->last_activity;
+		s->service->n_asleep++;
+		log_info("session_asleep", "session=%s same_boot=%d", s->id, s->same_boot);
 	} else {
 		s->dead = true;
 		log_warn("session_lost", "session=%s same_boot=%d %s", s->id, s->same_boot,
 			 err->msg);
 	}
-	runs_restore(s);
+	if (s->rest == SESSION_ASLEEP)
+		runs_sleep(s);
+	else
+		runs_restore(s);
 	one_less(r);
 }
 

@@ -109,6 +109,7 @@ struct run_set {
 	struct list link; /* service.run_sets: of ended generations, oldest first */
 	struct service *service;
 	struct session *session; /* NULL: it has ended */
+	bool asleep;             /* it is read when somebody asks, as that of an ended one */
 	char *id, *dir;          /* dir: below the service's, NULL until it is needed */
 	uint64_t generation;
 	uint8_t nonce[TOKEN_NONCE]; /* once it has ended */

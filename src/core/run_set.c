@@ -444,6 +444,25 @@ static bool load(struct run_set *set)
 	return true;
 }
 
+void runs_sleep(struct session *s)
+{
+	struct run_set *set = s->runs;
+
+	/* What could not be written is only in memory. */
+	set->asleep = set->dir && !set->memory_bytes;
+	if (set->asleep)
+		unload(set);
+}
+
+void runs_wake(struct session *s)
+{
+	struct run_set *set = s->runs;
+
+	if (set->asleep && faccessat(s->service->runs_dir, set->dir, F_OK, 0) == 0)
+		(void)load(set);
+	set->asleep = false;
+}
+
 void runs_purge(struct service *svc, const char *id)
 {
 	struct run_set *set;
@@ -481,6 +500,8 @@ void run_sets_each(struct service *svc, const struct run_scope *scope,
 
 	if (s && s->state != SESSION_OPENING &&
 	    (!scope->generation || scope->generation == s->generation)) {
+		if (s->runs->asleep && faccessat(svc->runs_dir, s->runs->dir, F_OK, 0) == 0)
+			(void)load(s->runs);
 		run_set_prune(s->runs);
 		if (!fn(s->runs, ctx))
 			return;
@@ -596,8 +617,11 @@ static void on_tick(struct loop_timer *t)
 	struct run_set *set;
 	struct session *s;
 
-	list_foreach (s, &svc->sessions, link)
+	list_foreach (s, &svc->sessions, link) {
 		run_set_prune(s->runs);
+		if (s->runs->asleep && s->runs->journal && now - s->runs->used_ms > UNLOAD_MS)
+			unload(s->runs);
+	}
 	list_foreach (set, &svc->run_sets, link) {
 		if (wall_seconds() - set->ended_at > (double)svc->config->run_retention) {
 			set_remove(set);

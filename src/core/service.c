@@ -58,7 +58,7 @@ bool service_has_session(struct service *s, const char *id)
 
 struct service_counts service_counts(const struct service *s)
 {
-	return (struct service_counts){ .resident = s->n_open, .open = s->n_open };
+	return (struct service_counts){ .resident = s->n_open - s->n_asleep, .open = s->n_open };
 }
 
 enum auth service_authenticate(struct service *svc, const char *token, const char *session_id)
@@ -189,14 +189,17 @@ void service_shutdown(struct service *s, plain_done done, void *ctx)
 
 struct session_info session_info(const struct session *s)
 {
-	double idle = wall_seconds() - s->last_activity;
+	double last = s->rest == SESSION_ASLEEP ? MAX(s->asleep_since, s->last_activity)
+						: s->last_activity;
+	double idle = wall_seconds() - last;
 
 	return (struct session_info){ .id = s->id,
 				      .runtime = s->runtime->alias,
 				      .tenant = s->tenant,
-				      .alive = !s->dead,
+				      .alive = !s->dead && s->rest != SESSION_ASLEEP,
+				      .hibernated = s->rest == SESSION_ASLEEP,
 				      .created_at = s->created_at,
-				      .last_activity = s->last_activity,
+				      .last_activity = last,
 				      .idle_seconds = idle > 0 ? idle : 0 };
 }
 
@@ -286,7 +289,7 @@ void service_sessions(struct service *svc, const char *id, bool usage, infos_don
 		}
 	for (size_t i = 0; usage && i < l->n; i++) {
 		s = find_session(svc, l->items[i].id);
-		if (s->dead)
+		if (!s->box)
 			continue;
 		l->left++;
 		svc->ops->usage(s->box, on_usage, &l->items[i]);

@@ -66,6 +66,13 @@ typedef void (*open_done)(void *ctx, const struct session_info *info, const char
 /* On refusal info and token are NULL.  The strings are copied before it returns. */
 void service_open(struct service *s, const struct open_request *req, open_done done, void *ctx);
 
+/* It needs to be woken before its environment can be used (or put to sleep: it changes). */
+bool service_asleep(struct service *s, const char *id);
+typedef void (*wake_done)(void *ctx, const struct refusal *no /* status 0: it is awake */);
+void service_wake(struct service *s, const char *id, wake_done done, void *ctx);
+/* Put it to sleep: 409 while something of it is in flight. */
+void service_sleep(struct service *s, const char *id, wake_done done, void *ctx);
+
 /* Is there a record (resident or asleep; not one that is still opening)? */
 bool service_has_session(struct service *s, const char *id);
 

@@ -17,8 +17,15 @@ enum session_state {
 	SESSION_CLOSING, /* forgotten for clients; its name is not free yet */
 };
 
+enum session_rest { SESSION_AWAKE, SESSION_FALLING, SESSION_ASLEEP, SESSION_WAKING };
+
 struct event_ring;
 struct run_set;
+struct session;
+
+/* s NULL: it can't be woken, no says why. */
+typedef void (*session_awake_fn)(void *ctx, struct session *s, const struct refusal *no);
+typedef void (*session_slept_fn)(void *ctx);
 
 struct session {
 	struct list link; /* service.sessions, in creation order */
@@ -30,13 +37,25 @@ struct session {
 	uint8_t nonce[TOKEN_NONCE];
 	double created_at, last_activity; /* wall clock, seconds */
 	unsigned in_flight;               /* requests that keep it from being reaped */
-	struct box *box;                  /* NULL: an earlier daemon's whose environment is gone */
+	struct box *box;                  /* NULL: asleep, or dead since before we started */
 	bool dead;                        /* its environment ended by itself */
 	bool used;                        /* last_activity has yet to be written down */
 
+	/* sleep.c */
+	enum session_rest rest;
+	double asleep_since;
+	struct list wakers;
+	struct loop_later wake_later;
+	session_slept_fn slept;
+	void *slept_ctx;
+
+	/* While it opens: the one that sleeps and has to go for it; and the other way round. */
+	struct session *victim, *promised;
+	bool attach;
+
 	/* Between its row and its environment (restore.c). */
 	char *restore_mark;
-	bool same_boot;
+	bool same_boot, was_asleep;
 	struct loop_later restore_later;
 
 	struct event_ring *events;
@@ -76,6 +95,7 @@ struct service {
 	struct map by_id;
 	struct list sessions;
 	size_t n_sessions, n_open;
+	size_t n_asleep; /* of n_open, these are not resident */
 
 	size_t running; /* commands that are with the provider */
 	struct list queued;
@@ -85,6 +105,7 @@ struct service {
 	struct list run_sets; /* of ended generations, oldest first */
 	unsigned n_run_sets;
 	struct loop_timer runs_timer;
+	bool sweeping;
 	bool runs_swept; /* directories that nobody knows are gone */
 
 	struct list archives; /* workspaces that are looked into */
@@ -109,9 +130,31 @@ void service_write_used(struct service *svc);
 struct session *session_new(struct service *svc, const char *id,
 			    const struct runtime_entry *runtime, const char *tenant);
 void session_watch(struct session *s); /* hear of the end of its environment */
+/* Make its environment, as its runtime and the policy have it now. */
+void session_start(struct session *s, bool attach, box_opened_fn opened);
+int session_status_of(const struct garret_error *err); /* HTTP, when that failed */
+/* The rest of session_end(), once it doesn't change any more. */
+void session_end_now(struct session *s);
 void session_free(struct session *s);
 void service_reap(struct loop_timer *t);
 void session_end(struct session *s, bool purge, plain_done done, void *ctx);
+
+/* sleep.c */
+bool session_may_sleep(const struct session *s);
+/* slept (may be NULL) comes when its place is free, or it turned out that it stays awake. */
+void session_sleep(struct session *s, session_slept_fn slept, void *ctx);
+void session_wake(struct session *s, session_awake_fn fn, void *ctx);
+/*
+ * Are there more residents than may be (with the one that asks counted)?  False
+ * with a victim: when that one has been put to sleep there is room.
+ */
+bool service_resident_full(const struct service *svc, struct session **ret_victim,
+			   struct refusal *no);
+/* Put to sleep what nobody used for a while, when that is asked for. */
+void service_rest(struct service *svc);
+
+/* sweep.c */
+void service_sweep(struct service *svc);
 
 /* events.c */
 struct event_ring *event_ring_free(struct event_ring *r);
@@ -157,6 +200,9 @@ const char *runs_dir(struct session *s);
  * NULL: then they are gone).
  */
 void runs_restore(struct session *s);
+/* It sleeps: nothing of them is kept in memory; and it is awake again. */
+void runs_sleep(struct session *s);
+void runs_wake(struct session *s);
 /* The session is going: what is finished stays a while without it, unless it is purged. */
 void runs_release(struct session *s);
 /* Of ended generations of that name: remove them. */

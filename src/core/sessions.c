@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/auto.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -63,12 +64,31 @@ static struct answer *answer_later(struct service *svc, open_done opened, plain_
 	return a;
 }
 
+static void release_promise(struct session *s)
+{
+	if (s->victim)
+		s->victim->promised = NULL;
+	if (s->promised)
+		s->promised->victim = NULL;
+	s->victim = s->promised = NULL;
+}
+
 void session_free(struct session *s)
 {
 	struct service *svc = s->service;
 
 	if (s->state == SESSION_OPEN)
 		svc->n_open--;
+	svc->n_asleep -= s->rest == SESSION_ASLEEP;
+	release_promise(s);
+	while (!list_empty(&s->wakers)) {
+		/* Only when the service itself goes: whoever asked is gone already. */
+		struct list *first = s->wakers.next;
+
+		list_remove(first);
+		free(first);
+	}
+	loop_later_cancel(svc->loop, &s->wake_later);
 	runs_release(s);
 	map_remove(&svc->by_id, s->id);
 	list_remove(&s->link);
@@ -83,14 +103,72 @@ void session_free(struct session *s)
 
 /* ---- opening ---- */
 
+/* The one that sleeps longest, promised to nobody else. */
+static struct session *pick_asleep(const struct service *svc)
+{
+	struct session *s, *best = NULL;
+
+	list_foreach (s, &svc->sessions, link)
+		if (s->state == SESSION_OPEN && s->rest == SESSION_ASLEEP && !s->promised &&
+		    (!best || s->asleep_since < best->asleep_since))
+			best = s;
+	return best;
+}
+
+static bool open_full(const struct service *svc)
+{
+	const int64_t most = svc->config->max_open_sessions;
+
+	return most != CONFIG_NULL && svc->n_sessions > (size_t)most;
+}
+
+static void open_refused(const struct service *svc, struct refusal *no)
+{
+	refuse(no, 429, NULL, "Open session limit of %lld reached.",
+	       (long long)svc->config->max_open_sessions);
+}
+
+static void opened_or_failed(struct session *s);
+
+static void on_victim_gone(void *ctx, const struct refusal *no)
+{
+	(void)no;
+	opened_or_failed(ctx);
+}
+
+/*
+ * Somebody who sleeps may have to go for this one: not before it is sure that this one
+ * has started, and not when he has been woken meanwhile.  True: he is on his way.
+ */
+static bool send_victim_away(struct session *s)
+{
+	struct service *svc = s->service;
+	struct session *victim = s->victim;
+
+	if (!victim && !open_full(svc))
+		return false;
+	if (!victim || victim->rest != SESSION_ASLEEP || victim->state != SESSION_OPEN)
+		victim = pick_asleep(svc);
+	release_promise(s);
+	if (!victim) {
+		open_refused(svc, &s->failed);
+		return false;
+	}
+	log_info("session_gave_way", "session=%s to=%s", victim->id, s->id);
+	s->waiting = 1;
+	session_end(victim, false, on_victim_gone, s);
+	return true;
+}
+
 static void opened_or_failed(struct session *s)
 {
 	open_done done = s->opened;
 	void *ctx = s->done_ctx;
-	struct refusal no = s->failed;
+	struct refusal no;
 
-	if (--s->waiting)
+	if (--s->waiting || (!s->failed.status && send_victim_away(s)))
 		return;
+	no = s->failed;
 	s->opened = NULL;
 	if (!no.status) {
 		s->state = SESSION_OPEN;
@@ -131,7 +209,7 @@ static void on_died(void *ctx)
 	log_warn("session_died", "session=%s", s->id);
 }
 
-static int status_of_open(const struct garret_error *err)
+int session_status_of(const struct garret_error *err)
 {
 	switch (err->code) {
 	case GARRET_NOT_FOUND:
@@ -159,7 +237,7 @@ static void on_box_opened(void *ctx, struct box *box, const struct garret_error 
 	if (box)
 		session_watch(s);
 	else
-		refuse(&s->failed, status_of_open(err), NULL,
+		refuse(&s->failed, session_status_of(err), NULL,
 		       err->code == GARRET_NOT_FOUND ? "Nothing to attach to: %s"
 						     : "Could not start sandbox: %s",
 		       err->code == GARRET_NOT_FOUND ? s->id : err->msg);
@@ -183,9 +261,9 @@ static uint64_t size_or_zero(const char *text)
 	return v;
 }
 
-static void start(struct service *svc, struct session *s, bool attach)
+void session_start(struct session *s, bool attach, box_opened_fn opened)
 {
-	const struct config *c = svc->config;
+	const struct config *c = s->service->config;
 	const struct runtime_entry *r = s->runtime;
 	double cpus = config_cpus(c, r);
 	int64_t shares = config_cpu_shares(c, r), pids = config_pids_limit(c, r);
@@ -202,10 +280,19 @@ static void start(struct service *svc, struct session *s, bool attach)
 				 .pids = pids > 0 ? (uint32_t)pids : 0,
 				 .attach = attach,
 				 .runs = runs_dir(s) };
+
+	s->service->ops->open(s->service->provider, &spec, opened, s);
+}
+
+/* Its place is free: begin. */
+static void start(void *ctx)
+{
+	struct session *s = ctx;
+	struct service *svc = s->service;
 	struct session_row row = session_row(s, ROW_CLAIMED);
 
 	s->waiting = 2;
-	svc->ops->open(svc->provider, &spec, on_box_opened, s);
+	session_start(s, s->attach, on_box_opened);
 	svc->registry_ops->add(svc->registry, &row, on_row_added, s);
 }
 
@@ -219,21 +306,29 @@ static size_t tenant_claims(const struct service *svc, const char *tenant)
 	return n;
 }
 
-/* The three ceilings, with this open counted. */
-static void check_ceilings(const struct service *svc, const char *tenant, struct refusal *no)
+/*
+ * The three ceilings, with this open counted.  What has to make way for it is only
+ * chosen here: nothing is given up for an open that is refused.
+ */
+static struct session *check_ceilings(struct service *svc, struct session *s, struct refusal *no)
 {
 	const struct config *c = svc->config;
+	struct session *victim = NULL;
 
-	if (c->max_open_sessions != CONFIG_NULL && svc->n_sessions > (size_t)c->max_open_sessions)
-		refuse(no, 429, NULL, "Open session limit of %lld reached.",
-		       (long long)c->max_open_sessions);
-	else if (tenant && c->max_sessions_per_tenant != CONFIG_NULL &&
-		 tenant_claims(svc, tenant) > (size_t)c->max_sessions_per_tenant)
+	if (open_full(svc)) {
+		s->victim = pick_asleep(svc);
+		if (s->victim)
+			s->victim->promised = s;
+		else
+			open_refused(svc, no);
+	}
+	if (!no->status && s->tenant && c->max_sessions_per_tenant != CONFIG_NULL &&
+	    tenant_claims(svc, s->tenant) > (size_t)c->max_sessions_per_tenant)
 		refuse(no, 429, NULL, "Session limit of %lld reached for tenant %s.",
-		       (long long)c->max_sessions_per_tenant, tenant);
-	else if (c->max_sessions != CONFIG_NULL && svc->n_sessions > (size_t)c->max_sessions)
-		refuse(no, 429, NULL, "Session limit of %lld reached. Close a session first.",
-		       (long long)c->max_sessions);
+		       (long long)c->max_sessions_per_tenant, s->tenant);
+	if (!no->status)
+		(void)service_resident_full(svc, &victim, no);
+	return victim;
 }
 
 struct session *session_new(struct service *svc, const char *id,
@@ -248,6 +343,7 @@ struct session *session_new(struct service *svc, const char *id,
 	s->state = SESSION_OPENING;
 	s->created_at = s->last_activity = wall_seconds();
 	s->generation = wall_us();
+	list_init(&s->wakers);
 	runs_init(s);
 	map_set(&svc->by_id, s->id, s);
 	list_append(&svc->sessions, &s->link);
@@ -314,13 +410,38 @@ static void reopen(struct session *s, open_done done, void *ctx)
 	session_end(s, false, on_reopen, r);
 }
 
+struct attaching {
+	struct service *service;
+	open_done done;
+	void *ctx;
+};
+
+static void on_attached(void *ctx, struct session *s, const struct refusal *no)
+{
+	struct attaching *a = ctx;
+
+	if (s)
+		say_opened(a->service, s, a->done, a->ctx);
+	else
+		a->done(a->ctx, NULL, NULL, no);
+	free(a);
+}
+
+static void attach_asleep(struct session *s, open_done done, void *ctx)
+{
+	struct attaching *a = xnew(struct attaching);
+
+	*a = (struct attaching){ s->service, done, ctx };
+	session_wake(s, on_attached, a);
+}
+
 void service_open(struct service *svc, const struct open_request *req, open_done done, void *ctx)
 {
 	const char *alias =
 		req->runtime && *req->runtime ? req->runtime : svc->config->default_runtime;
 	const struct runtime_entry *runtime = config_runtime(svc->config, alias);
 	struct refusal no = { 0 };
-	struct session *s = decide(svc, req, runtime, &no);
+	struct session *s = decide(svc, req, runtime, &no), *victim = NULL;
 	char generated[24] = "s-";
 	uint8_t random[8];
 
@@ -330,6 +451,10 @@ void service_open(struct service *svc, const struct open_request *req, open_done
 	}
 	if (s && s->dead) {
 		reopen(s, done, ctx);
+		return;
+	}
+	if (s && s->rest != SESSION_AWAKE) {
+		attach_asleep(s, done, ctx);
 		return;
 	}
 	if (s) {
@@ -343,7 +468,7 @@ void service_open(struct service *svc, const struct open_request *req, open_done
 	if (getrandom(s->nonce, sizeof(s->nonce), 0) != (ssize_t)sizeof(s->nonce))
 		refuse(&no, 503, NULL, "No random bytes");
 	if (!no.status)
-		check_ceilings(svc, req->tenant, &no);
+		victim = check_ceilings(svc, s, &no);
 	if (no.status) {
 		session_free(s);
 		answer_later(svc, done, NULL, ctx)->no = no;
@@ -351,7 +476,11 @@ void service_open(struct service *svc, const struct open_request *req, open_done
 	}
 	s->opened = done;
 	s->done_ctx = ctx;
-	start(svc, s, req->attach);
+	s->attach = req->attach;
+	if (victim)
+		session_sleep(victim, start, s);
+	else
+		start(s);
 }
 
 /* ---- ending ---- */
@@ -400,17 +529,31 @@ void session_end(struct session *s, bool purge, plain_done done, void *ctx)
 	s->done_ctx = ctx;
 	s->purge = purge;
 	s->failed.status = 0;
-	s->waiting = 2;
 	tombstones_add(&svc->tombstones, s->id, s->nonce);
 	runs_drop_queued(s);
+	/* One that is falling asleep or waking ends when it has done so. */
+	if (s->rest == SESSION_AWAKE || s->rest == SESSION_ASLEEP)
+		session_end_now(s);
+}
+
+void session_end_now(struct session *s)
+{
+	struct service *svc = s->service;
+	const bool keep = svc->config->persist_containers;
+
+	s->waiting = 2;
 	if (s->box)
-		svc->ops->close(s->box, purge, on_box_closed, s);
-	else if (purge)
-		svc->ops->forget(svc->provider, s->id, on_box_closed, s);
+		svc->ops->close(take_ptr(&s->box),
+				s->purge ? BOX_CLOSE_PURGE
+				: keep   ? BOX_CLOSE_KEEP
+					 : BOX_CLOSE_PLAIN,
+				on_box_closed, s);
+	else if (s->purge || !keep)
+		svc->ops->forget(svc->provider, s->id, s->purge ? BOX_FORGET_ALL : BOX_FORGET_LAYER,
+				 0, on_box_closed, s);
 	else
 		s->waiting--;
-	s->box = NULL;
-	svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), purge,
+	svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), s->purge,
 			       on_row_ended, s);
 }
 
@@ -427,6 +570,17 @@ void service_close(struct service *svc, const char *id, bool purge, plain_done d
 	session_end(s, purge, done, ctx);
 }
 
+static bool is_overdue(const struct session *s, double now)
+{
+	const double idle = (double)s->service->config->idle_timeout;
+
+	if (s->state != SESSION_OPEN || s->in_flight || runs_live(s))
+		return false;
+	if (s->rest == SESSION_ASLEEP)
+		return now - MAX(s->asleep_since, s->last_activity) >= idle;
+	return s->rest == SESSION_AWAKE && now - s->last_activity > idle;
+}
+
 void service_reap(struct loop_timer *t)
 {
 	struct service *svc = t->ctx;
@@ -434,12 +588,13 @@ void service_reap(struct loop_timer *t)
 	struct session *s;
 
 	list_foreach (s, &svc->sessions, link) {
-		if (s->state != SESSION_OPEN || s->in_flight || runs_live(s) ||
-		    now - s->last_activity <= (double)svc->config->idle_timeout)
+		if (!is_overdue(s, now))
 			continue;
 		log_info("session_idle", "session=%s idle=%.0f", s->id, now - s->last_activity);
 		session_end(s, false, NULL, NULL);
 	}
+	service_rest(svc);
+	service_sweep(svc);
 	loop_timer_set(svc->loop, t, now_ms() + (uint64_t)svc->config->cleanup_interval * 1000,
 		       service_reap, svc);
 }

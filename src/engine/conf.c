@@ -22,6 +22,7 @@ enum kind {
 	KIND_U32,
 	KIND_BYTES,
 	KIND_CPUS,
+	KIND_FLAG,
 	KIND_NETWORKS,
 	KIND_UIDS
 };
@@ -52,6 +53,7 @@ static const struct {
 	{ "default_pids",    KIND_U32,      offsetof(struct conf, default_pids) },
 	{ "workspace_bytes", KIND_BYTES,    offsetof(struct conf, default_workspace) },
 	{ "max_workspace_bytes", KIND_BYTES, offsetof(struct conf, max_workspace) },
+	{ "keep_suspect_layers", KIND_FLAG, offsetof(struct conf, keep_suspect_layers) },
 	{ "pool_slots",      KIND_U32,      offsetof(struct conf, pool_slots) },
 	{ "pool_networks",   KIND_U32,      offsetof(struct conf, pool_networks) },
 };
@@ -159,6 +161,9 @@ static bool set_value(struct conf *c, size_t row, char *value)
 		return parse_size(value, at);
 	case KIND_CPUS:
 		return set_cpus(at, value);
+	case KIND_FLAG:
+		*(bool *)at = !strcmp(value, "yes");
+		return *(bool *)at || !strcmp(value, "no");
 	case KIND_NETWORKS:
 		return set_networks(at, value);
 	case KIND_UIDS:

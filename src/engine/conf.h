@@ -25,7 +25,8 @@ struct conf {
 	uint32_t pool_slots, pool_networks;
 	uid_t uids[CONF_UIDS_MAX]; /* who may connect besides root */
 	unsigned n_uids;
-	bool no_filter; /* test builds only */
+	bool keep_suspect_layers; /* write layers of an earlier boot are used all the same */
+	bool no_filter;           /* test builds only */
 };
 
 /* The values of a machine without a configuration. */

@@ -24,10 +24,12 @@ struct engine {
 	struct filter filters[FILTERS];
 
 	/* Below the state directory; all root's, 0700. */
-	int state_fd, sessions_fd, trash_fd, lock_fd, makers_fd;
+	int state_fd, sessions_fd, layers_fd, trash_fd, lock_fd, makers_fd;
 	int workspaces_fd, workspaces_trash_fd, spares_fd;
-	unsigned n_spares;  /* workspaces that only lack a name */
-	unsigned n_removed; /* workspaces moved to the trash: part of their names there */
+	unsigned n_spares; /* workspaces that only lack a name */
+	unsigned
+		n_removed; /* workspaces and layers moved to the trash: part of their names there */
+	char boot[40];     /* the host's boot id */
 	struct loop_timer spare_timer;
 	struct disk disk;
 	bool own_fs; /* sessions and workspaces lie in an image (ownfs.h) */

@@ -20,6 +20,7 @@
 #include "base/time.h"
 #include "engine/image.h"
 #include "engine/measure.h"
+#include "engine/workspace.h"
 #include "io/msg.h"
 
 #define MEASURE_MS 60000 /* for one workspace: millions of files */
@@ -37,8 +38,14 @@ struct kept {
 /* What the child says; the last one has no id. */
 struct kept_note {
 	char id[ENGINE_ID_MAX + 1];
-	uint64_t used_ms;
+	uint64_t used_ms, layer_ms;
+	uint32_t ours;
 	struct measure sum;
+};
+
+struct look {
+	int root, layers, sock;
+	bool sizes;
 };
 
 /* ---- the child ---- */
@@ -70,28 +77,37 @@ static bool ask_image(int root, const char *id, struct measure *ret)
 	return true;
 }
 
-static void look_at(int root, int sock, const char *id)
+static uint64_t used_ms(int dir, const char *id)
 {
-	struct kept_note n = { .used_ms = 0 };
-	char path[ENGINE_ID_MAX + 16];
-	autoclose int dir = -EBADF;
 	struct stat st;
 
+	if (fstatat(dir, id, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	return (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
+}
+
+static void look_at(const struct look *l, const char *id)
+{
+	struct kept_note n = { .used_ms = used_ms(l->root, id) };
+	char path[ENGINE_ID_MAX + 16];
+	autoclose int dir = -EBADF;
+
 	(void)snprintf(path, sizeof(path), "%.*s/workspace", ENGINE_ID_MAX, id);
-	dir = open_beneath(root, path, O_RDONLY | O_DIRECTORY, 0);
-	if (dir < 0 || fstatat(root, id, &st, AT_SYMLINK_NOFOLLOW) < 0)
+	dir = open_beneath(l->root, path, O_RDONLY | O_DIRECTORY, 0);
+	if (dir < 0 || !n.used_ms)
 		return; /* not one of ours, or gone */
 	(void)snprintf(n.id, sizeof(n.id), "%.*s", ENGINE_ID_MAX, id);
-	n.used_ms = (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
-	if (!ask_image(root, id, &n.sum) && !ask_quota(root, id, dir, &n.sum))
+	n.layer_ms = used_ms(l->layers, id);
+	n.ours = workspace_marked(l->root, id);
+	if (l->sizes && !ask_image(l->root, id, &n.sum) && !ask_quota(l->root, id, dir, &n.sum))
 		n.sum = measure_tree(dir, now_ms() + MEASURE_MS);
-	if (msg_send(sock, &n, sizeof(n), NULL, 0, NULL) < 0)
+	if (msg_send(l->sock, &n, sizeof(n), NULL, 0, NULL) < 0)
 		_exit(1); /* nobody wants to know any more */
 }
 
-static void count(int root, int sock)
+static void count(const struct look *l)
 {
-	int fd = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(l->root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	autodir DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;
 
@@ -99,26 +115,26 @@ static void count(int root, int sock)
 		_exit(1);
 	while ((entry = readdir(d)))
 		if (name_valid(entry->d_name))
-			look_at(root, sock, entry->d_name);
+			look_at(l, entry->d_name);
 }
 
-static void kept_main(int root, int sock) __attribute__((noreturn));
+static void kept_main(const struct look *l) __attribute__((noreturn));
 
-static void kept_main(int root, int sock)
+static void kept_main(const struct look *l)
 {
 	const struct kept_note end = { .used_ms = 0 };
 	sigset_t signals;
 
 	sigemptyset(&signals);
 	(void)sigprocmask(SIG_SETMASK, &signals, NULL);
-	engine_keep_fds((const int[]){ root, sock }, 2);
+	engine_keep_fds((const int[]){ l->root, l->layers, l->sock }, 3);
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	(void)prctl(PR_SET_NAME, "garret-kept");
 	(void)setpriority(PRIO_PROCESS, 0, NICE);
 	(void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0,
 		      IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, DISK_LAST));
-	count(root, sock);
-	(void)msg_send(sock, &end, sizeof(end), NULL, 0, NULL);
+	count(l);
+	(void)msg_send(l->sock, &end, sizeof(end), NULL, 0, NULL);
 	_exit(0);
 }
 
@@ -140,6 +156,8 @@ static void on_note(struct loop_io *io, uint32_t events)
 					       .bytes = n.sum.bytes,
 					       .files = n.sum.files,
 					       .used_ms = n.used_ms,
+					       .layer_ms = n.layer_ms,
+					       .ours = n.ours != 0,
 					       .partial = n.sum.partial };
 		k->fn(k->ctx, &w, NULL);
 		return;
@@ -153,7 +171,8 @@ static void on_note(struct loop_io *io, uint32_t events)
 	k->fn(k->ctx, NULL, &err);
 }
 
-int kept_start(struct engine *e, kept_fn fn, void *ctx, struct kept **ret, struct garret_error *err)
+int kept_start(struct engine *e, bool sizes, kept_fn fn, void *ctx, struct kept **ret,
+	       struct garret_error *err)
 {
 	struct kept *k;
 	int pair[2], rc = msg_pair(pair, false, err);
@@ -163,7 +182,7 @@ int kept_start(struct engine *e, kept_fn fn, void *ctx, struct kept **ret, struc
 		return rc;
 	pid = fork();
 	if (pid == 0)
-		kept_main(e->workspaces_fd, pair[1]);
+		kept_main(&(struct look){ e->workspaces_fd, e->layers_fd, pair[1], sizes });
 	fd_close(pair[1]);
 	if (pid < 0) {
 		fd_close(pair[0]);

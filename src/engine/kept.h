@@ -13,7 +13,7 @@ struct kept;
 typedef void (*kept_fn)(void *ctx, const struct engine_workspace *w,
 			const struct garret_error *err);
 
-int kept_start(struct engine *e, kept_fn fn, void *ctx, struct kept **ret,
+int kept_start(struct engine *e, bool sizes, kept_fn fn, void *ctx, struct kept **ret,
 	       struct garret_error *err);
 /* No more calls until kept_resume(); both are safe to call again, and on NULL. */
 void kept_pause(struct kept *k);

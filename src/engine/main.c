@@ -330,6 +330,7 @@ static void engine_init(struct engine *e)
 {
 	*e = (struct engine){ .state_fd = -EBADF,
 			      .sessions_fd = -EBADF,
+			      .layers_fd = -EBADF,
 			      .trash_fd = -EBADF,
 			      .lock_fd = -EBADF,
 			      .makers_fd = -EBADF,

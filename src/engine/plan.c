@@ -143,7 +143,7 @@ int plan_add_host(struct plan *p, struct engine *e, const struct engine_open *o,
 static int slot_part(const struct plan *p, const struct engine *e, const struct slot *s,
 		     const char *name, const char *mode, struct garret_error *err)
 {
-	char path[64], size[24], inodes[24], id[16];
+	char path[ENGINE_ID_MAX + 16], size[24], inodes[24], id[16];
 	const struct mount_option options[] = { { "mode", mode },        { "size", size },
 						{ "nr_inodes", inodes }, { "uid", id },
 						{ "gid", id },           { NULL, NULL } };
@@ -155,6 +155,10 @@ static int slot_part(const struct plan *p, const struct engine *e, const struct 
 			       (unsigned long long)(bytes / 1024 + 256));
 		(void)snprintf(id, sizeof(id), "%u", s->base + MAIN_ID);
 		return mount_new("tmpfs", options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+	}
+	if (p->layer && mode) {
+		(void)snprintf(path, sizeof(path), "%s/%s", p->layer, name);
+		return mount_clone(e->layers_fd, path, false, err);
 	}
 	(void)snprintf(path, sizeof(path), "%s/%s", s->name, name);
 	return mount_clone(e->sessions_fd, path, false, err);

@@ -15,6 +15,7 @@ struct plan {
 	struct build_order *order;       /* NULL when done */
 	int init_fd, mounts[MOUNTS_MAX]; /* in the order's order */
 	bool ephemeral;
+	const char *layer;   /* the id (borrowed) whose kept write layer it uses, or NULL */
 	uint64_t disk_bytes; /* 0: no limit */
 };
 

@@ -191,11 +191,11 @@ static int on_close(struct peer *p, uint64_t request, struct get *g, struct msg_
 		    struct garret_error *err)
 {
 	uint64_t handle = get_u64(g);
-	uint8_t purge = get_u8(g);
+	uint8_t how = get_u8(g);
 
-	if (purge > 1)
-		return garret_fail(err, GARRET_INVALID, "purge is 0 or 1");
-	return session_close(p->engine, p, request, handle, purge, err);
+	if (how >= ENGINE_CLOSES)
+		return garret_fail(err, GARRET_INVALID, "a session can't be closed in way %u", how);
+	return session_close(p->engine, p, request, handle, how, err);
 }
 
 static int on_usage(struct peer *p, uint64_t request, struct get *g, struct msg_fds *fds,
@@ -282,12 +282,15 @@ static void on_kept(void *ctx, const struct engine_workspace *w, const struct ga
 static int on_workspaces(struct peer *p, uint64_t request, struct get *g, struct msg_fds *fds,
 			 struct garret_error *err)
 {
+	uint8_t sizes = get_u8(g);
 	int rc;
 
+	if (sizes > 1)
+		return garret_fail(err, GARRET_INVALID, "sizes is 0 or 1");
 	if (p->kept)
 		return garret_fail(err, GARRET_CONFLICT, "the workspaces are being counted");
 	p->kept_request = request;
-	rc = kept_start(p->engine, on_kept, p, &p->kept, err);
+	rc = kept_start(p->engine, sizes, on_kept, p, &p->kept, err);
 	if (rc == 0)
 		pace_kept(p);
 	return rc;
@@ -297,11 +300,13 @@ static int on_purge(struct peer *p, uint64_t request, struct get *g, struct msg_
 		    struct garret_error *err)
 {
 	const char *id = get_str(g, ENGINE_ID_MAX);
+	uint8_t what = get_u8(g);
+	uint64_t used_ms = get_u64(g);
 	int rc;
 
-	if (!get_done(g))
+	if (!get_done(g) || !what || what > ENGINE_PURGE_ALL)
 		return garret_fail(err, GARRET_INVALID, "a request to purge that can't be read");
-	rc = session_purge(p->engine, id, err);
+	rc = session_purge(p->engine, id, what, used_ms, err);
 	if (rc == 0)
 		serve_done(p, request);
 	return rc;
@@ -349,8 +354,8 @@ static const struct {
 	{ ENGINE_CLOSE, PEER_GREETED, 9, 9, 0, on_close },
 	{ ENGINE_USAGE, PEER_GREETED, 8, 8, 0, on_usage },
 	{ ENGINE_DOCTOR, PEER_GREETED, 0, 0, 0, on_doctor },
-	{ ENGINE_WORKSPACES, PEER_GREETED, 0, 0, 0, on_workspaces },
-	{ ENGINE_PURGE, PEER_GREETED, 6, 5 + ENGINE_ID_MAX, 0, on_purge },
+	{ ENGINE_WORKSPACES, PEER_GREETED, 1, 1, 0, on_workspaces },
+	{ ENGINE_PURGE, PEER_GREETED, 15, 14 + ENGINE_ID_MAX, 0, on_purge },
 	{ ENGINE_OWNER, PEER_GREETED, ENGINE_OWNER_TAG, ENGINE_OWNER_TAG, 0, on_owner },
 	{ ENGINE_ADOPT, PEER_GREETED, 8, 8, 0, on_adopt },
 	{ ENGINE_SETTLE, PEER_GREETED, 0, 0, 0, on_settle },

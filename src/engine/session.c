@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "base/time.h"
 #include "engine/check.h"
+#include "engine/layer.h"
 #include "engine/nursery.h"
 #include "engine/plan.h"
 #include "engine/reaper.h"
@@ -38,7 +39,10 @@ struct session {
 	uint64_t request, close_request, since_us, handle;
 	bool closing; /* close_request waits for DONE */
 	bool opened;  /* the owner knows it */
-	bool own_workspace, purge;
+	bool own_workspace;
+	bool layer; /* it has the kept write layer of its id */
+	enum engine_layer layer_fate;
+	enum engine_close how;
 	uid_t uid; /* of a durable one: who may take it over, with this tag */
 	uint8_t owner[ENGINE_OWNER_TAG];
 
@@ -134,6 +138,7 @@ static void purge(struct engine *e, const char *id)
 {
 	struct garret_error err = { 0 };
 
+	(void)layer_remove(e, id);
 	if (workspace_remove(e, id, &err) < 0 && err.code != GARRET_NOT_FOUND)
 		log_warn("workspace_stuck", "session=%s error=\"%s\"", id, err.msg);
 	end_views(e, id);
@@ -145,10 +150,14 @@ static void on_gone(void *ctx, bool clean)
 	struct session *s = ctx;
 
 	s->slot = NULL;
-	if (s->own_workspace && s->purge)
+	if (s->own_workspace && s->how == ENGINE_CLOSE_PURGE)
 		purge(s->engine, s->id);
 	else if (s->own_workspace)
 		workspace_touch(s->engine, s->id);
+	if (s->layer && s->how == ENGINE_CLOSE_KEEP)
+		layer_touch(s->engine, s->id);
+	else if (s->layer)
+		(void)layer_remove(s->engine, s->id);
 	log_info("session_closed", "session=%s clean=%d", s->id, clean);
 	s->clean = true;
 	/* How init ended is known to its parent, the zygote, which may not have said it yet. */
@@ -169,6 +178,11 @@ static void clean_up(struct session *s)
 	s->pidfd = fd_close(s->pidfd);
 	cgroups_usage(&s->engine->cg, s->slot->name, &u);
 	s->oom_kills = u.oom_kills;
+	/* One that died: its owner says what becomes of it, with a purge or the next open. */
+	if (is_durable(s) && s->opened && !s->closing && s->failure.code == GARRET_OK)
+		s->how = ENGINE_CLOSE_KEEP;
+	if (s->how == ENGINE_CLOSE_KEEP && s->own_workspace && !s->layer)
+		(void)snprintf(s->slot->keep_as, sizeof(s->slot->keep_as), "%s", s->id);
 	slot_end(s->slot, on_gone, s);
 }
 
@@ -235,7 +249,8 @@ static int write_meta(const struct session *s, const struct engine_opened *o,
 				.project = s->slot->project,
 				.uid = s->uid,
 				.durable = is_durable(s),
-				.own_workspace = s->own_workspace };
+				.own_workspace = s->own_workspace,
+				.layer = s->layer };
 
 	memcpy(m.owner, s->owner, sizeof(m.owner));
 	(void)snprintf(m.id, sizeof(m.id), "%s", s->id);
@@ -247,7 +262,9 @@ static int write_meta(const struct session *s, const struct engine_opened *o,
 static void ready(struct session *s)
 {
 	char id[ENGINE_ID_MAX + 1];
-	struct engine_opened o = { .handle = s->handle, .pid = (uint32_t)s->pid };
+	struct engine_opened o = { .handle = s->handle,
+				   .pid = (uint32_t)s->pid,
+				   .layer = (uint8_t)s->layer_fate };
 	struct garret_error err = { 0 };
 	int rc = 0;
 
@@ -464,6 +481,10 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 	if (rc == 0)
 		rc = plan_add_host(&s->plan, e, o, fds, serve_socket(peer), serve_credentials(peer),
 				   &s->own_workspace, err);
+	if (rc == 0 && s->own_workspace) {
+		s->layer = layer_find(e, s->id, o->runtime, &s->layer_fate);
+		s->plan.layer = s->layer ? s->id : NULL;
+	}
 	if (rc < 0) {
 		s->peer = NULL; /* the caller answers */
 		session_end(s);
@@ -487,7 +508,7 @@ static struct session *find(struct engine *e, const struct peer *peer, uint64_t 
 }
 
 int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_t handle,
-		  bool purge, struct garret_error *err)
+		  enum engine_close how, struct garret_error *err)
 {
 	struct session *s = find(e, peer, handle);
 
@@ -495,17 +516,18 @@ int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_
 		return garret_fail(err, GARRET_NOT_FOUND, "no such session");
 	if (s->closing)
 		return garret_fail(err, GARRET_CONFLICT, "session %s is closing", s->id);
-	if (purge && holds_files(s))
-		return garret_fail(err, GARRET_INVALID, "a file-only session can't purge %s",
-				   s->id);
+	if (how != ENGINE_CLOSE_PLAIN && holds_files(s))
+		return garret_fail(err, GARRET_INVALID,
+				   "a file-only session can neither purge nor keep %s", s->id);
 	s->closing = true;
 	s->close_request = request;
-	s->purge = purge;
+	s->how = how;
 	session_end(s);
 	return 0;
 }
 
-int session_purge(struct engine *e, const char *id, struct garret_error *err)
+int session_purge(struct engine *e, const char *id, unsigned what, uint64_t used_ms,
+		  struct garret_error *err)
 {
 	int rc;
 
@@ -514,6 +536,12 @@ int session_purge(struct engine *e, const char *id, struct garret_error *err)
 	/* Also one that keeps nothing or works on a volume: the next of its name may not. */
 	if (find_owner(e, id))
 		return garret_fail(err, GARRET_CONFLICT, "session %s is open", id);
+	if (used_ms && used_ms != workspace_used_ms(e, id))
+		return garret_fail(err, GARRET_CONFLICT, "session %s was used since", id);
+	if (what & ENGINE_PURGE_LAYER && !layer_remove(e, id) && what == ENGINE_PURGE_LAYER)
+		return garret_fail(err, GARRET_NOT_FOUND, "there is no write layer of %s", id);
+	if (!(what & ENGINE_PURGE_WORKSPACE))
+		return 0;
 	rc = workspace_remove(e, id, err);
 	if (rc < 0)
 		return rc;
@@ -592,6 +620,7 @@ bool session_restore(struct engine *e, const char *slot_name, const struct store
 	s->state = RUNNING;
 	s->opened = true;
 	s->own_workspace = m->own_workspace;
+	s->layer = m->layer;
 	s->uid = m->uid;
 	memcpy(s->owner, m->owner, sizeof(s->owner));
 	s->slot = slot;
@@ -649,6 +678,7 @@ void session_settle(struct engine *e, const struct peer *peer)
 		if (!is_heir(s, peer))
 			continue;
 		log_info("session_unwanted", "session=%s pid=%d", s->id, s->pid);
+		s->closing = true; /* nobody will ask for its write layer */
 		session_end(s);
 	}
 }

@@ -24,9 +24,13 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 		 struct msg_fds *fds, struct garret_error *err);
 /* End it; DONE is the answer to request when nothing of it is left. */
 int session_close(struct engine *e, struct peer *peer, uint64_t request, uint64_t handle,
-		  bool purge, struct garret_error *err);
-/* Remove a kept workspace that no session has open; file-only ones over it end. */
-int session_purge(struct engine *e, const char *id, struct garret_error *err);
+		  enum engine_close how, struct garret_error *err);
+/*
+ * Remove what (bits of enum engine_purge) is kept of an id that no session has open, unless
+ * it was used at another time than used_ms (0: whenever).  File-only sessions over it end.
+ */
+int session_purge(struct engine *e, const char *id, unsigned what, uint64_t used_ms,
+		  struct garret_error *err);
 int session_usage(struct engine *e, const struct peer *peer, uint64_t handle,
 		  struct engine_usage *ret, struct garret_error *err);
 /* The peer is gone: its sessions end, but for durable ones. */

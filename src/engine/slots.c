@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "engine/layer.h"
 #include "engine/nursery.h"
 #include "engine/reaper.h"
 #include "engine/session.h"
@@ -141,6 +142,17 @@ static void release(struct slot *s, bool clean)
 	engine_check_end(e);
 }
 
+static void remove_dir(struct slot *s)
+{
+	struct engine *e = s->engine;
+	int rc = s->keep_as[0] ? layer_keep(e, s->name, s->keep_as, "host", e->boot) : -ENOENT;
+
+	if (rc < 0 && s->keep_as[0])
+		log_error("layer_lost", "session=%s errno=%d", s->keep_as, -rc);
+	if (rc < 0 && renameat(e->sessions_fd, s->name, e->trash_fd, s->name) == 0)
+		reaper_poke(e);
+}
+
 static void try_remove(struct loop_timer *t)
 {
 	struct slot *s = t->ctx;
@@ -148,8 +160,7 @@ static void try_remove(struct loop_timer *t)
 	uint64_t now = now_ms(), age = now - s->ending_since;
 
 	if (cgroups_remove(&e->cg, s->name) == 0) {
-		if (renameat(e->sessions_fd, s->name, e->trash_fd, s->name) == 0)
-			reaper_poke(e);
+		remove_dir(s);
 		reaper_give_net(e, take_fd(&s->net_fd));
 		release(s, true);
 		return;

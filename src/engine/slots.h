@@ -29,6 +29,9 @@ struct slot {
 	void (*gone)(void *ctx, bool clean);
 	void *ctx;
 
+	/* Where its directory goes when it ends: layers/<id>, or to the trash. */
+	char keep_as[ENGINE_ID_MAX + 1];
+
 	struct loop_timer timer;
 	uint64_t ending_since;
 	unsigned tries;

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "engine/layer.h"
 #include "engine/ownfs.h"
 
 #define LOCK_MS 10000   /* of a garretd that was killed: its engine may be ending its sessions */
@@ -113,7 +114,11 @@ int store_open(struct engine *e, struct garret_error *err)
 	base = ownfs_open(e, err);
 	if (base < 0)
 		return base;
+	if (read_file_at(AT_FDCWD, "/proc/sys/kernel/random/boot_id", e->boot, sizeof(e->boot)) < 0)
+		return garret_fail_errno(err, "the host's boot id");
+	e->boot[strcspn(e->boot, "\n")] = '\0';
 	if ((e->sessions_fd = rc = open_sub(base, "sessions", err)) < 0 ||
+	    (e->layers_fd = rc = open_sub(base, "layers", err)) < 0 ||
 	    (e->trash_fd = rc = open_sub(base, "trash", err)) < 0)
 		return garret_wrap(rc, err, "%s", e->conf.state_dir);
 	if (e->conf.workspace_root)
@@ -134,8 +139,9 @@ int store_open(struct engine *e, struct garret_error *err)
 
 void store_close(struct engine *e)
 {
-	int *fds[] = { &e->state_fd,  &e->sessions_fd, &e->trash_fd,      &e->lock_fd,
-		       &e->makers_fd, &e->ids_fd,      &e->workspaces_fd, &e->workspaces_trash_fd };
+	int *fds[] = { &e->state_fd, &e->sessions_fd,   &e->layers_fd,
+		       &e->trash_fd, &e->lock_fd,       &e->makers_fd,
+		       &e->ids_fd,   &e->workspaces_fd, &e->workspaces_trash_fd };
 
 	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
 		*fds[i] = fd_close(*fds[i]);
@@ -198,7 +204,7 @@ int proof_of(int pid, uint64_t *ret_start_time, uint64_t *ret_pid_namespace)
 int store_write_meta(struct engine *e, const char *slot, const struct store_meta *m,
 		     struct garret_error *err)
 {
-	char path[64], text[256], owner[2 * ENGINE_OWNER_TAG + 1];
+	char path[64], text[320], owner[2 * ENGINE_OWNER_TAG + 1];
 	autoclose int fd = -EBADF;
 	int n;
 
@@ -206,10 +212,10 @@ int store_write_meta(struct engine *e, const char *slot, const struct store_meta
 	/* The slot was prepared with an empty one: making a file costs more than all the rest. */
 	fd = open_beneath(e->sessions_fd, path, O_WRONLY, 0);
 	hex_encode(m->owner, sizeof(m->owner), owner);
-	n = snprintf(text, sizeof(text), "1 %d %llu %llu %u %u %u %d %d %s %s\n", m->pid,
+	n = snprintf(text, sizeof(text), "1 %d %llu %llu %u %u %u %d %d %d %s %s %s\n", m->pid,
 		     (unsigned long long)m->start_time, (unsigned long long)m->pid_namespace,
-		     m->base, m->project, (unsigned)m->uid, m->durable, m->own_workspace, owner,
-		     m->id);
+		     m->base, m->project, (unsigned)m->uid, m->durable, m->own_workspace, m->layer,
+		     owner, m->id, e->boot);
 	if (fd < 0 || write_full(fd, text, (size_t)n) < 0)
 		return garret_fail_errno(err, "write the session's meta file");
 	return 0;
@@ -218,17 +224,17 @@ int store_write_meta(struct engine *e, const char *slot, const struct store_meta
 /* Another version's, half a line, or none: not proven. */
 static bool read_meta(const struct engine *e, const char *slot, struct store_meta *m)
 {
-	char path[300], text[256], owner[2 * ENGINE_OWNER_TAG + 1], newline = 0;
+	char path[300], text[320], owner[2 * ENGINE_OWNER_TAG + 1], newline = 0;
 	unsigned long long start, ns;
-	int version, durable, own;
+	int version, durable, own, layer;
 	unsigned uid;
 
 	(void)snprintf(path, sizeof(path), "%s/meta", slot);
 	if (read_file_at(e->sessions_fd, path, text, sizeof(text)) < 0)
 		return false;
-	if (sscanf(text, "%d %d %llu %llu %u %u %u %d %d %32s %64s%c", &version, &m->pid, &start,
-		   &ns, &m->base, &m->project, &uid, &durable, &own, owner, m->id,
-		   &newline) != 12 ||
+	if (sscanf(text, "%d %d %llu %llu %u %u %u %d %d %d %32s %64s %39s%c", &version, &m->pid,
+		   &start, &ns, &m->base, &m->project, &uid, &durable, &own, &layer, owner, m->id,
+		   m->boot, &newline) != 14 ||
 	    version != 1 || newline != '\n' || m->pid <= 1 || !start || !ns ||
 	    !hex_decode(owner, m->owner, sizeof(m->owner)))
 		return false;
@@ -237,6 +243,7 @@ static bool read_meta(const struct engine *e, const char *slot, struct store_met
 	m->uid = uid;
 	m->durable = durable;
 	m->own_workspace = own;
+	m->layer = layer;
 	return true;
 }
 
@@ -251,6 +258,19 @@ static int prove(const struct store_meta *m)
 	    ns != m->pid_namespace)
 		return -EBADF;
 	return take_fd(&pidfd);
+}
+
+/* What a session had on the disk that died with its engine, or with the host, is its next one's. */
+static bool keep_layer(struct engine *e, const char *slot, const struct store_meta *m)
+{
+	int rc;
+
+	if (!m->durable || !m->own_workspace || m->layer || !name_valid(m->id))
+		return false;
+	rc = layer_keep(e, slot, m->id, "host", m->boot);
+	if (rc < 0)
+		log_error("layer_lost", "session=%s errno=%d", m->id, -rc);
+	return rc == 0;
 }
 
 void store_sweep(struct engine *e, bool (*restore)(struct engine *e, const char *slot,
@@ -270,6 +290,8 @@ void store_sweep(struct engine *e, bool (*restore)(struct engine *e, const char 
 		if (read_meta(e, slot, &m))
 			pidfd = prove(&m);
 		if (pidfd >= 0 && m.durable && restore(e, slot, &m, &pidfd))
+			continue;
+		if (pidfd < 0 && m.pid && keep_layer(e, slot, &m))
 			continue;
 		if (pidfd >= 0) {
 			log_info("session_leftover", "slot=%s pid=%d", slot, m.pid);

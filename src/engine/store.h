@@ -1,7 +1,7 @@
 /*
  * What the engine keeps on disk, all root's and 0700:
  *
- *	<state>/lock, sessions/<slot>/{home,vartmp,meta}, trash/
+ *	<state>/lock, sessions/<slot>/{home,vartmp,meta}, layers/<id>, trash/
  *	<workspace root>/<id>/workspace, .trash/
  *
  * Directories are held open; names below them are ids that were checked.
@@ -27,8 +27,10 @@ struct store_meta {
 	uint32_t base, project;
 	uid_t uid; /* whose it is */
 	bool durable, own_workspace;
+	bool layer; /* what it has on the disk is in layers/<id> */
 	uint8_t owner[ENGINE_OWNER_TAG];
 	char id[ENGINE_ID_MAX + 1];
+	char boot[40];
 };
 int store_write_meta(struct engine *e, const char *slot, const struct store_meta *m,
 		     struct garret_error *err);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -17,6 +18,7 @@
 #include "engine/engine.h"
 #include "engine/image.h"
 
+#define MARK "trusted.garret" /* on what lies above a workspace */
 #define SPARES 4
 #define REFILL_MS 20 /* after the last open, so that it never delays one */
 
@@ -67,10 +69,21 @@ static uint32_t workspace_owner(const struct engine *e)
 	return e->conf.id_start + SLOT_IDS - 1;
 }
 
+/* Refused by few file systems; there nothing is removed by age. */
+static void mark(int parent)
+{
+	autoclose int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char c;
+
+	if (fd >= 0 && fgetxattr(fd, MARK, &c, 1) < 0)
+		(void)fsetxattr(fd, MARK, "1", 1, 0);
+}
+
 static int make_workspace(const struct engine *e, int parent)
 {
 	const uint32_t owner = workspace_owner(e);
 
+	mark(parent);
 	if (mkdirat(parent, "workspace", 0755) < 0)
 		return errno == EEXIST ? 0 : -1;
 	return fchownat(parent, "workspace", owner, owner, AT_SYMLINK_NOFOLLOW);
@@ -193,6 +206,23 @@ int workspace_find(struct engine *e, const char *id, struct workspace *ret,
 				   .image = image_there(parent) };
 	ret->fd = ret->image ? take_fd(&parent) : take_fd(&fd);
 	return 0;
+}
+
+bool workspace_marked(int root, const char *id)
+{
+	autoclose int fd = open_beneath(root, id, O_RDONLY | O_DIRECTORY, 0);
+	char c;
+
+	return fd >= 0 && fgetxattr(fd, MARK, &c, 1) == 1;
+}
+
+uint64_t workspace_used_ms(const struct engine *e, const char *id)
+{
+	struct stat st;
+
+	if (fstatat(e->workspaces_fd, id, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	return (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
 }
 
 void workspace_touch(struct engine *e, const char *id)

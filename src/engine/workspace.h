@@ -27,6 +27,10 @@ int workspace_open(struct engine *e, const char *id, bool attach, uint64_t disk_
 /* The same for who only looks: NOT_FOUND when there is none, and nothing is made or changed. */
 int workspace_find(struct engine *e, const char *id, struct workspace *ret,
 		   struct garret_error *err);
+/* When it was used last, in ms of wall time; 0: there is none. */
+uint64_t workspace_used_ms(const struct engine *e, const char *id);
+/* Was it made, or used, by an engine?  What isn't is never removed by age. */
+bool workspace_marked(int root, const char *id);
 /* It was used now. */
 void workspace_touch(struct engine *e, const char *id);
 /* Move it to the trash. */

@@ -103,6 +103,7 @@ void engine_put_opened(struct put *p, const struct engine_opened *o)
 	put_u64(p, o->start_time);
 	put_u64(p, o->pid_namespace);
 	put_u32(p, o->build_us);
+	put_u8(p, o->layer);
 }
 
 bool engine_get_opened(struct get *g, struct engine_opened *ret)
@@ -112,7 +113,8 @@ bool engine_get_opened(struct get *g, struct engine_opened *ret)
 	ret->start_time = get_u64(g);
 	ret->pid_namespace = get_u64(g);
 	ret->build_us = get_u32(g);
-	return get_done(g);
+	ret->layer = get_u8(g);
+	return get_done(g) && ret->layer < ENGINE_LAYERS;
 }
 
 void engine_put_usage(struct put *p, const struct engine_usage *u)
@@ -140,6 +142,8 @@ void engine_put_workspace(struct put *p, const struct engine_workspace *w)
 	put_u64(p, w->bytes);
 	put_u64(p, w->files);
 	put_u64(p, w->used_ms);
+	put_u64(p, w->layer_ms);
+	put_u8(p, w->ours);
 	put_u8(p, w->partial);
 }
 
@@ -149,6 +153,8 @@ bool engine_get_workspace(struct get *g, struct engine_workspace *ret)
 	ret->bytes = get_u64(g);
 	ret->files = get_u64(g);
 	ret->used_ms = get_u64(g);
+	ret->layer_ms = get_u64(g);
+	ret->ours = get_u8(g);
 	ret->partial = get_u8(g);
-	return get_done(g) && ret->partial <= 1;
+	return get_done(g) && ret->partial <= 1 && ret->ours <= 1;
 }

@@ -28,11 +28,14 @@ enum engine_type {
 	/* requests */
 	ENGINE_HELLO = 1,      /* u16 major, u16 minor */
 	ENGINE_OPEN = 2,       /* struct engine_open, + the init socket, + a directory per volume */
-	ENGINE_CLOSE = 3,      /* u64 handle, u8 purge: answered when every process is gone */
+	ENGINE_CLOSE = 3,      /* u64 handle, u8 enum engine_close: answered when nothing lives */
 	ENGINE_USAGE = 4,      /* u64 handle */
 	ENGINE_DOCTOR = 5,     /* answered by DOCTOR_ROWs and DONE */
-	ENGINE_WORKSPACES = 6, /* answered by a WORKSPACE for each that is kept, and DONE */
-	ENGINE_PURGE = 7,      /* str id of a kept workspace that no session has open */
+	/* u8: 1 with sizes, which takes long.  A WORKSPACE for each that is kept, and DONE */
+	ENGINE_WORKSPACES = 6,
+	/* str id that no session has open, u8 bits of enum engine_purge, u64 used_ms: CONFLICT
+	 * when it was used at another time than that; 0: whenever */
+	ENGINE_PURGE = 7,
 	ENGINE_OWNER = 8,      /* tag[16]: for whom this connection keeps sessions, before any */
 	ENGINE_ADOPT = 9,      /* u64 handle of a durable session whose owner has gone: OPENED */
 	ENGINE_SETTLE = 10,    /* the owner's durable sessions that it did not adopt end */
@@ -74,6 +77,24 @@ enum engine_open_flags {
 enum { ENGINE_LIMIT_DISK = 32 }; /* in engine_hello.limits */
 
 enum engine_cgroup { ENGINE_CGROUP_NONE, ENGINE_CGROUP_V1, ENGINE_CGROUP_V2, ENGINE_CGROUP_HYBRID };
+
+enum engine_close {
+	ENGINE_CLOSE_PLAIN, /* the workspace is kept */
+	ENGINE_CLOSE_PURGE, /* nothing is */
+	ENGINE_CLOSE_KEEP,  /* the write layer is kept as well, for the next open of this id */
+	ENGINE_CLOSES,
+};
+
+enum engine_purge { ENGINE_PURGE_WORKSPACE = 1, ENGINE_PURGE_LAYER = 2, ENGINE_PURGE_ALL = 3 };
+
+/* What a session got of the write layer of an earlier one of its id. */
+enum engine_layer {
+	ENGINE_LAYER_NONE, /* there is none */
+	ENGINE_LAYER_USED,
+	ENGINE_LAYER_SUSPECT,       /* of another boot of the host: dropped */
+	ENGINE_LAYER_OTHER_RUNTIME, /* dropped */
+	ENGINE_LAYERS,
+};
 
 enum engine_death { ENGINE_DEATH_EXIT, ENGINE_DEATH_OOM, ENGINE_DEATH_CLOSED };
 
@@ -120,6 +141,7 @@ struct engine_opened {
 	uint32_t pid;                       /* of init, on the host */
 	uint64_t start_time, pid_namespace; /* proof for adoption */
 	uint32_t build_us;                  /* from the request's arrival until init was ready */
+	uint8_t layer;                      /* enum engine_layer */
 };
 
 /* A counter that can't be had is UINT64_MAX. */
@@ -133,6 +155,8 @@ struct engine_workspace {
 	uint64_t bytes;   /* on disk */
 	uint64_t files;   /* names below it, those of directories too */
 	uint64_t used_ms; /* wall time of the last open or close */
+	uint64_t layer_ms; /* the same of its write layer; 0: there is none */
+	uint8_t ours;      /* it carries our mark: made, or used, by an engine */
 	uint8_t partial;  /* bytes and files are what was counted until time was over */
 };
 

@@ -311,14 +311,14 @@ void engine_client_open(struct engine_client *c, const struct engine_open *o, in
 	ask(c, ENGINE_OPEN, &p, fds, 1 + o->n_volumes, ctx)->opened = done;
 }
 
-void engine_client_close(struct engine_client *c, uint64_t handle, bool purge, engine_done_fn done,
-			 void *ctx)
+void engine_client_close(struct engine_client *c, uint64_t handle, enum engine_close how,
+			 engine_done_fn done, void *ctx)
 {
 	struct put p;
 
 	engine_begin(&p, c->frame, ENGINE_CLOSE, ++c->last_request);
 	put_u64(&p, handle);
-	put_u8(&p, purge);
+	put_u8(&p, (uint8_t)how);
 	ask(c, ENGINE_CLOSE, &p, NULL, 0, ctx)->done = done;
 }
 
@@ -331,24 +331,28 @@ void engine_client_usage(struct engine_client *c, uint64_t handle, engine_usage_
 	ask(c, ENGINE_USAGE, &p, NULL, 0, ctx)->usage = done;
 }
 
-void engine_client_workspaces(struct engine_client *c, engine_workspace_fn row, engine_done_fn done,
-			      void *ctx)
+void engine_client_workspaces(struct engine_client *c, bool sizes, engine_workspace_fn row,
+			      engine_done_fn done, void *ctx)
 {
 	struct pending *q;
 	struct put p;
 
 	engine_begin(&p, c->frame, ENGINE_WORKSPACES, ++c->last_request);
+	put_u8(&p, sizes);
 	q = ask(c, ENGINE_WORKSPACES, &p, NULL, 0, ctx);
 	q->row = row;
 	q->done = done;
 }
 
-void engine_client_purge(struct engine_client *c, const char *id, engine_done_fn done, void *ctx)
+void engine_client_purge(struct engine_client *c, const char *id, unsigned what, uint64_t used_ms,
+			 engine_done_fn done, void *ctx)
 {
 	struct put p;
 
 	engine_begin(&p, c->frame, ENGINE_PURGE, ++c->last_request);
 	put_str(&p, id);
+	put_u8(&p, (uint8_t)what);
+	put_u64(&p, used_ms);
 	ask(c, ENGINE_PURGE, &p, NULL, 0, ctx)->done = done;
 }
 

@@ -51,17 +51,21 @@ struct engine_client *engine_client_free(struct engine_client *c); /* no callbac
  */
 void engine_client_open(struct engine_client *c, const struct engine_open *o, int init_sock,
 			const int *volume_fds, engine_opened_fn done, void *ctx);
-void engine_client_close(struct engine_client *c, uint64_t handle, bool purge, engine_done_fn done,
-			 void *ctx);
+void engine_client_close(struct engine_client *c, uint64_t handle, enum engine_close how,
+			 engine_done_fn done, void *ctx);
 void engine_client_usage(struct engine_client *c, uint64_t handle, engine_usage_fn done, void *ctx);
 /*
  * The workspaces on the engine's disk: row for each (borrowed), in no order, and then done.
  * What is counted takes a while and nobody waits for it; one question at a time.
  */
-void engine_client_workspaces(struct engine_client *c, engine_workspace_fn row, engine_done_fn done,
-			      void *ctx);
-/* Remove one: CONFLICT while a session of that id is open, NOT_FOUND when there is none. */
-void engine_client_purge(struct engine_client *c, const char *id, engine_done_fn done, void *ctx);
+void engine_client_workspaces(struct engine_client *c, bool sizes, engine_workspace_fn row,
+			      engine_done_fn done, void *ctx);
+/*
+ * Remove what of one (bits of enum engine_purge): CONFLICT while a session of that id is open
+ * or when it was used at another time than used_ms (0: whenever), NOT_FOUND when there is none.
+ */
+void engine_client_purge(struct engine_client *c, const char *id, unsigned what, uint64_t used_ms,
+			 engine_done_fn done, void *ctx);
 /* Before any durable session: for whom they are kept. */
 void engine_client_owner(struct engine_client *c, const uint8_t tag[ENGINE_OWNER_TAG],
 			 engine_done_fn done, void *ctx);

@@ -122,7 +122,7 @@ static void finish_open(struct box *b)
 	}
 	opened(b->opened_ctx, NULL, &b->open_error);
 	if (b->handle)
-		engine_client_close(b->p->engine, b->handle, false, ignore_done, NULL);
+		engine_client_close(b->p->engine, b->handle, ENGINE_CLOSE_PLAIN, ignore_done, NULL);
 	box_free(b);
 }
 
@@ -145,12 +145,18 @@ static void on_opened(void *ctx, const struct engine_opened *o, const struct gar
 		b->open_error = *err;
 	else
 		make_mark(b);
+	b->layer = o ? (enum box_layer)o->layer : BOX_LAYER_NONE; /* the same list */
 	finish_open(b);
 }
 
 static void report_open_error(struct loop_later *l)
 {
 	finish_open(l->ctx);
+}
+
+static enum box_layer native_layer(const struct box *b)
+{
+	return b->layer;
 }
 
 static const char *native_mark(const struct box *b)
@@ -335,7 +341,7 @@ static void on_closed(void *ctx, const struct garret_error *err)
 	if (err && err->code == GARRET_UNAVAILABLE && !b->p->keeper_gone)
 		return;
 	/* It had ended by itself: then its files have no session that could take them along. */
-	if (err && err->code == GARRET_NOT_FOUND && b->purge) {
+	if (err && err->code == GARRET_NOT_FOUND && b->handle && b->how != BOX_CLOSE_KEEP) {
 		b->handle = 0;
 		close_again(b);
 		return;
@@ -346,16 +352,24 @@ static void on_closed(void *ctx, const struct garret_error *err)
 
 static void close_again(struct box *b)
 {
-	if (b->handle || !b->purge)
-		engine_client_close(b->p->engine, b->handle, b->purge, on_closed, b);
+	static const enum engine_close how[] = { [BOX_CLOSE_PLAIN] = ENGINE_CLOSE_PLAIN,
+						 [BOX_CLOSE_PURGE] = ENGINE_CLOSE_PURGE,
+						 [BOX_CLOSE_KEEP] = ENGINE_CLOSE_KEEP };
+
+	/* Of one that had ended by itself the write layer was kept as well. */
+	if (b->handle || b->how == BOX_CLOSE_KEEP)
+		engine_client_close(b->p->engine, b->handle, how[b->how], on_closed, b);
 	else
-		engine_client_purge(b->p->engine, b->id, on_purged, b);
+		engine_client_purge(b->p->engine, b->id,
+				    b->how == BOX_CLOSE_PURGE ? ENGINE_PURGE_ALL
+							      : ENGINE_PURGE_LAYER,
+				    0, on_purged, b);
 }
 
-static void native_close(struct box *b, bool purge, box_done_fn done, void *ctx)
+static void native_close(struct box *b, enum box_close how, box_done_fn done, void *ctx)
 {
 	b->closing = true;
-	b->purge = purge;
+	b->how = how;
 	b->closed = done;
 	b->closed_ctx = ctx;
 	drop_init(b);
@@ -399,7 +413,13 @@ struct kept_wait {
 static void on_kept(void *ctx, const struct engine_workspace *w)
 {
 	struct kept_wait *k = ctx;
-	const struct kept_files files = { w->id, w->bytes, w->files, w->used_ms, w->partial };
+	const struct kept_files files = { .id = w->id,
+					  .bytes = w->bytes,
+					  .files = w->files,
+					  .used_ms = w->used_ms,
+					  .layer_ms = w->layer_ms,
+					  .ours = w->ours,
+					  .partial = w->partial };
 
 	k->row(k->ctx, &files);
 }
@@ -412,17 +432,21 @@ static void on_kept_done(void *ctx, const struct garret_error *err)
 	free(k);
 }
 
-static void native_kept(struct provider *p, box_kept_fn row, box_done_fn done, void *ctx)
+static void native_kept(struct provider *p, bool sizes, box_kept_fn row, box_done_fn done,
+			void *ctx)
 {
 	struct kept_wait *k = xnew(struct kept_wait);
 
 	*k = (struct kept_wait){ row, done, ctx };
-	engine_client_workspaces(p->engine, on_kept, on_kept_done, k);
+	engine_client_workspaces(p->engine, sizes, on_kept, on_kept_done, k);
 }
 
-static void native_forget(struct provider *p, const char *id, box_done_fn done, void *ctx)
+static void native_forget(struct provider *p, const char *id, enum box_forget what,
+			  uint64_t used_ms, box_done_fn done, void *ctx)
 {
-	engine_client_purge(p->engine, id, done, ctx);
+	engine_client_purge(p->engine, id,
+			    what == BOX_FORGET_ALL ? ENGINE_PURGE_ALL : ENGINE_PURGE_LAYER, used_ms,
+			    done, ctx);
 }
 
 const struct provider_ops native_ops = {
@@ -430,6 +454,7 @@ const struct provider_ops native_ops = {
 	.open = native_open,
 	.watch = native_watch,
 	.mark = native_mark,
+	.layer = native_layer,
 	.adopt = native_adopt,
 	.settle = native_settle,
 	.close = native_close,

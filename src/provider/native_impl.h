@@ -64,7 +64,9 @@ struct box {
 	struct loop_timer spool_retry;
 	bool asked; /* the engine's answer to OPEN is due */
 	bool greeted, dead, closing;
-	bool adopted, purge;
+	bool adopted;
+	enum box_close how;
+	enum box_layer layer;
 
 	box_opened_fn opened;
 	void *opened_ctx;

@@ -175,6 +175,11 @@ static void sqlite_end(struct registry *r, const char *id, uint64_t generation, 
 	tell(r, done, ctx, step(r, END, &err) < 0 ? &err : NULL);
 }
 
+static enum row_state row_state(int stored)
+{
+	return stored == ROW_RUNNING || stored == ROW_ASLEEP ? (enum row_state)stored : ROW_CLAIMED;
+}
+
 static void sqlite_load(struct registry *r, void (*each)(void *ctx, const struct session_row *row),
 			registry_done done, void *ctx)
 {
@@ -197,8 +202,7 @@ static void sqlite_load(struct registry *r, void (*each)(void *ctx, const struct
 			.created_at = sqlite3_column_double(s, 5),
 			.ended_at = sqlite3_column_double(s, 6),
 			.purged = sqlite3_column_int(s, 7),
-			.state =
-				sqlite3_column_int(s, 8) == ROW_RUNNING ? ROW_RUNNING : ROW_CLAIMED,
+			.state = row_state(sqlite3_column_int(s, 8)),
 			.used_at = sqlite3_column_double(s, 9),
 			.mark = (const char *)sqlite3_column_text(s, 10),
 			.boot = (const char *)sqlite3_column_text(s, 11),

@@ -535,3 +535,23 @@ void service_forget(struct service *s, const char *id, plain_done done, void *ct
 	(void)s, (void)id;
 	done(ctx, &(struct refusal){ .status = 503, .detail = "no files here" });
 }
+
+/* Nothing of it ever sleeps. */
+bool service_asleep(struct service *s, const char *id)
+{
+	(void)s;
+	(void)id;
+	return false;
+}
+
+void service_wake(struct service *s, const char *id, wake_done done, void *ctx)
+{
+	(void)s;
+	(void)id;
+	done(ctx, &(struct refusal){ 0 });
+}
+
+void service_sleep(struct service *s, const char *id, wake_done done, void *ctx)
+{
+	service_wake(s, id, done, ctx);
+}
