@@ -206,6 +206,7 @@ static void on_died(void *ctx)
 	struct session *s = ctx;
 
 	s->dead = true;
+	runs_sleep(s); /* there will be no more of them */
 	log_warn("session_died", "session=%s", s->id);
 }
 

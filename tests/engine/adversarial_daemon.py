@@ -128,9 +128,11 @@ class FakeEngine(threading.Thread):
                 handle = len(self.handles) + 1
                 self.handles[handle] = FakeInit(socket.socket(fileno=fds.pop(0)), b"", self.lies.get(name))
                 self.handles[handle].start()
-                sock.send(g.frame(g.OPENED, struct.pack("<QIQQI", handle, 4242, 1, 2, 300), request))
+                sock.send(g.frame(g.OPENED, struct.pack("<QIQQIB", handle, 4242, 1, 2, 300, 0), request))
             elif kind == g.CLOSE:
                 self.closed.append(struct.unpack("<Q", body[:8])[0])
+                sock.send(g.frame(g.DONE, b"", request))
+            elif kind in (g.OWNER, g.SETTLE, g.PURGE):
                 sock.send(g.frame(g.DONE, b"", request))
             elif kind == g.USAGE:
                 sock.send(g.frame(g.USAGE_OK, struct.pack("<5Q", 1, 2, 3, 4, 5), request))

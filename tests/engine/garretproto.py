@@ -20,10 +20,11 @@ import subprocess
 import time
 
 # proto/engine.h
-HELLO, OPEN, CLOSE, USAGE, DOCTOR, WORKSPACES, PURGE = range(1, 8)
+HELLO, OPEN, CLOSE, USAGE, DOCTOR, WORKSPACES, PURGE, OWNER, ADOPT, SETTLE = range(1, 11)
+SIZES = b"\x01"  # of a WORKSPACES
 HELLO_OK, OPENED, DONE, ERROR, USAGE_OK, DOCTOR_ROW, DIED, WORKSPACE = range(64, 72)
 NONE, HOST, BRIDGE = range(3)
-CONNECTED, EPHEMERAL, ATTACH, FILES = 1, 2, 4, 8
+CONNECTED, EPHEMERAL, ATTACH, FILES, DURABLE = 1, 2, 4, 8, 16
 DEATHS = ["exit", "oom", "closed"]
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../include/garret/error.h")) as header:
     CODES = ["OK", *re.findall(r"X\((\w+), \d", header.read())]
@@ -47,6 +48,10 @@ def text(s):
     """A string field: length, bytes, NUL."""
     b = os.fsencode(s)
     return struct.pack("<I", len(b)) + b + b"\0"
+
+
+def purge_body(name, what=3, used_ms=0):
+    return text(name) + struct.pack("<BQ", what, used_ms)
 
 
 def frame(kind, body=b"", request=0):
@@ -169,7 +174,7 @@ class Engine(Sock):
     def workspaces(self, request=None):
         """{id: (bytes, files, time of last use in s, partial)}"""
         found = {}
-        request = request or self.send(WORKSPACES)
+        request = request or self.send(WORKSPACES, SIZES)
         while True:
             kind, body = self.answer(request, 60)
             if kind == DONE:
@@ -177,12 +182,13 @@ class Engine(Sock):
             assert kind == WORKSPACE, (kind, body)
             n = struct.unpack("<I", body[:4])[0]
             name = body[4:4 + n].decode()
-            size, files, used, partial = struct.unpack("<QQQB", body[5 + n:])
+            size, files, used, _, ours, partial = struct.unpack("<QQQQBB", body[5 + n:])
+            assert ours in (0, 1)
             assert name not in found
             found[name] = (size, files, used / 1000, partial)
 
     def purge(self, name):
-        self.call(PURGE, text(name))
+        self.call(PURGE, purge_body(name))
 
     def open(self, name, volumes=(), **fields):
         """A connected session.  volumes: (host path, path inside, read only)."""
@@ -200,7 +206,7 @@ class Engine(Sock):
             theirs.close()
             for fd in opened:
                 os.close(fd)
-        return Session(self, ours, *struct.unpack("<QIQQI", body))
+        return Session(self, ours, *struct.unpack("<QIQQIB", body)[:5])
 
     def usage(self, handle):
         body = self.call(USAGE, struct.pack("<Q", handle), want=USAGE_OK)

@@ -223,7 +223,7 @@ def every_type_with_every_length() -> None:
                         request = engine.send(kind, filler * n, fds)
                         answer = engine.answer(request)[0]
                         # These are the only ones for which this may be right.
-                        assert answer == g.ERROR or kind in (g.DOCTOR, g.WORKSPACES), (kind, n, len(fds), answer)
+                        assert answer == g.ERROR or kind in (g.DOCTOR, g.WORKSPACES, g.OWNER, g.SETTLE), (kind, n, len(fds), answer)
                         while answer in (g.DOCTOR_ROW, g.WORKSPACE):
                             answer = engine.answer(request)[0]
 
@@ -269,8 +269,9 @@ def messages_before_and_after_the_greeting() -> None:
         engine = b.engine(peer_uid=PEER, hello=False)
 
         def attack() -> None:
-            for kind in (g.OPEN, g.CLOSE, g.USAGE, g.DOCTOR, g.WORKSPACES, g.PURGE):
-                body = {g.OPEN: g.open_body("x"), g.CLOSE: bytes(9), g.USAGE: bytes(8), g.PURGE: g.text("x")}.get(kind, b"")
+            for kind in (g.OPEN, g.CLOSE, g.USAGE, g.DOCTOR, g.WORKSPACES, g.PURGE, g.OWNER, g.ADOPT, g.SETTLE):
+                body = {g.OPEN: g.open_body("x"), g.CLOSE: bytes(9), g.USAGE: bytes(8), g.PURGE: g.purge_body("x"), g.WORKSPACES: g.SIZES,
+                        g.OWNER: bytes(16), g.ADOPT: bytes(8)}.get(kind, b"")
                 assert engine.answer(engine.send(kind, body))[0] == g.ERROR
             for major in (0, 2, 255, 65535):
                 assert engine.answer(engine.send(g.HELLO, struct.pack("<HH", major, 0)))[0] == g.ERROR
@@ -380,11 +381,12 @@ def purges_of_what_is_not_ours() -> None:
         engine.open("mine").close()
         s = engine.open("held")
         for name in [*NAMES, "held", "absent"]:
-            assert engine.answer(engine.send(g.PURGE, g.text(name)))[0] == g.ERROR, name
-        good = g.text("mine")
+            assert engine.answer(engine.send(g.PURGE, g.purge_body(name)))[0] == g.ERROR, name
+        good = g.purge_body("mine")
         for n in (0, 3, 5, 64, 65, 1 << 16, 1 << 31, (1 << 32) - 1):
             assert engine.answer(engine.send(g.PURGE, struct.pack("<I", n) + good[4:]))[0] == g.ERROR, n
-        for body in (b"", good[:-1], good[:-1] + b"x", good + b"\0", good[:4] + b"\0" + good[5:], good + good):
+        for body in (b"", good[:-1], good + b"\0", good[:4] + b"\0" + good[5:], good + good, g.purge_body("mine", 0), g.purge_body("mine", 4),
+                     g.purge_body("mine", 3, 1), g.purge_body("mine", 2)):
             assert engine.answer(engine.send(g.PURGE, body))[0] == g.ERROR, body
         assert engine.answer(engine.send(g.PURGE, good, [0]))[0] == g.ERROR
         assert set(engine.workspaces()) == {"before", "mine", "held"}
@@ -398,7 +400,7 @@ def purges_of_what_is_not_ours() -> None:
 def a_list_that_is_not_read() -> None:
     def attack(host: Host, engine: g.Engine) -> None:
         for _ in range(3):  # asked for, and asked for again, and left
-            engine.send(g.WORKSPACES)
+            engine.send(g.WORKSPACES, g.SIZES)
         time.sleep(0.5)
 
     with_engine(attack)

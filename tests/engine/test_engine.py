@@ -556,7 +556,7 @@ class Workspaces(EngineTest):
                    "for i in range(5000):\n    os.mkdir('d'); os.chdir('d')\n    open('f', 'w').close() if i % 100 == 0 else 0"])
         self.assertEqual(r.code, 0, r)
         s.sh("mkdir wide; cd wide; seq 3000 | xargs mkdir; for i in $(seq 50); do echo > $i/f; done")
-        request = self.engine.send(g.WORKSPACES)
+        request = self.engine.send(g.WORKSPACES, g.SIZES)
         most = 0
         pid = self.engine.process.pid
         while not self.engine_has_answer():
@@ -596,10 +596,10 @@ class Workspaces(EngineTest):
     def test_many_and_a_slow_reader(self):
         for i in range(3000):
             os.makedirs(f"{self.base}/w{i}/workspace")
-        request = self.engine.send(g.WORKSPACES)
+        request = self.engine.send(g.WORKSPACES, g.SIZES)
         s = self.engine.open("used")  # its answer comes through
         time.sleep(1)
-        self.error("CONFLICT", self.engine.call, g.WORKSPACES)
+        self.error("CONFLICT", self.engine.call, g.WORKSPACES, g.SIZES)
         self.assertEqual(s.sh("echo fine").stdout, b"fine\n")
         for _ in range(5):
             self.engine.usage(s.handle)
@@ -615,7 +615,7 @@ class Workspaces(EngineTest):
     def test_what_counts_is_killed(self):
         s = self.engine.open("k")
         s.sh("seq 20000 | xargs touch")
-        request = self.engine.send(g.WORKSPACES)
+        request = self.engine.send(g.WORKSPACES, g.SIZES)
         victims = set()
         end = time.monotonic() + 10
         while not victims and time.monotonic() < end:
