@@ -1221,7 +1221,7 @@ class Hostile(EngineTest):
         self.error("NOT_FOUND", self.engine.usage, 12345)
         self.error("NOT_FOUND", self.engine.call, g.CLOSE, struct.pack("<QB", 1, 0))
         self.error("INVALID", self.engine.call, g.CLOSE, b"")
-        self.error("INVALID", self.engine.call, g.CLOSE, struct.pack("<QB", 1, 2))
+        self.error("INVALID", self.engine.call, g.CLOSE, struct.pack("<QB", 1, 3))
         self.error("UNSUPPORTED", self.engine.call, 99)
         self.error("PROTOCOL", self.engine.call, g.HELLO, struct.pack("<HH", 1, 0))
         self.engine.open("fine").close()
@@ -1387,7 +1387,7 @@ class Crowd(EngineTest):
         while asked:
             kind, request, body = self.engine.receive()
             self.assertEqual(kind, g.OPENED, body)
-            sessions.append(g.Session(self.engine, asked.pop(request), *struct.unpack("<QIQQI", body)))
+            sessions.append(g.Session(self.engine, asked.pop(request), *struct.unpack("<QIQQI", body[:32])))
         self.assertEqual(len({s.pid_namespace for s in sessions}), 60)
         for s in sessions:
             self.assertEqual(s.run(["true"]).code, 0)
