@@ -21,6 +21,17 @@ void events_list(struct call *c);
 /* runs.c */
 void runs_run(struct call *c);
 void runs_stop(struct call *c);
+/* run_view.c */
+void runs_get(struct call *c);
+void runs_list(struct call *c);
+void runs_output(struct call *c);
+const char *run_state_name(enum run_phase phase);
+void run_put_info(struct strbuf *out, const struct run_info *info);
+/* run_follow.c */
+void runs_follow(struct call *c);
+/* run_input.c */
+void runs_input(struct call *c);
+void runs_signal(struct call *c);
 /* True when the kernel would refuse to start it; answered then. */
 bool runs_too_long(struct call *c, const char *const *argv, const char *const *env);
 /* stream.c */
@@ -88,6 +99,8 @@ struct run_values {
 	double timeout_seconds;
 	const char *run_id;
 	bool keep;
+	bool detach, input;
+	const char *cwd;
 };
 
 struct stream_values {
@@ -99,6 +112,18 @@ struct stream_values {
 
 struct stop_values {
 	const char *run_id;
+};
+
+struct run_view_values {
+	const char *run_id;
+	const char *stream;
+	int64_t offset, limit, out, err;
+};
+
+struct run_input_values {
+	const char *run_id;
+	int64_t offset, signal;
+	bool eof;
 };
 
 struct path_values {

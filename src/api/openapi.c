@@ -66,6 +66,16 @@ static const struct {
 	{ "MatchList", "matches:FileMatch* truncated:boolean skipped:integer" },
 	{ "FileDigest", "sha256:string size:integer etag:string replacements:integer" },
 	{ "Unpacked", "entries:integer skipped:integer" },
+	{ "RunUsage",
+	  "wall_ms:number user_ms:number system_ms:number max_rss_bytes:integer oom:boolean" },
+	{ "RunInfo",
+	  "run_id:string state:string exit_code:integer? timed_out:boolean "
+	  "output_limited:boolean stopped:boolean gone:boolean asked_at:number? "
+	  "started_at:number? ended_at:number? stdout_bytes:integer stderr_bytes:integer "
+	  "stdin_bytes:integer usage:RunUsage?" },
+	{ "RunList", "runs:RunInfo*" },
+	{ "RunBegun", "run_id:string state:string" },
+	{ "RunInput", "stdin_bytes:integer" },
 	{ "RunResult", "stdout:string stderr:string exit_code:integer? timed_out:boolean "
 		       "output_limited:boolean output_limit:integer?" },
 };
@@ -142,6 +152,7 @@ static void field_type(struct strbuf *out, const struct json_field *f)
 		[JSON_KIND_PATH] = "{\"type\":\"string\"",
 		[JSON_KIND_NAMES] = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}",
 		[JSON_KIND_PATHS] = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}",
+		[JSON_KIND_SIGNAL] = "{\"type\":[\"string\",\"integer\"]",
 	};
 	bool nullable = f->flags & JSON_NULLABLE;
 
@@ -230,6 +241,12 @@ static void answers(struct strbuf *out, const struct route *r)
 		json_put_raw(out, "\"200\":{\"description\":\"Done\",\"content\":"
 				  "{\"application/json\":{\"schema\":");
 		shape_type(out, r->answer, strlen(r->answer));
+		strbuf_addstr(out, "}}}");
+	}
+	if (r->accepted) {
+		json_put_raw(out, "\"202\":{\"description\":\"It goes on\",\"content\":"
+				  "{\"application/json\":{\"schema\":");
+		shape_type(out, r->accepted, strlen(r->accepted));
 		strbuf_addstr(out, "}}}");
 	}
 	if (r->auth != ROUTE_OPEN)

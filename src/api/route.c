@@ -204,6 +204,18 @@ static size_t trimmed_length(const char *s)
 	return n;
 }
 
+/* What is kept of runs can be read when their session is gone. */
+static bool reads_ended(struct call *c, enum auth who, const char *token)
+{
+	if (!c->route->ended)
+		return false;
+	if (who == AUTH_SERVICE)
+		return service_has_ended_runs(c->service, c->session_id);
+	if (who == AUTH_ENDED)
+		c->generation = service_ended_generation(c->service, token, c->session_id);
+	return who == AUTH_ENDED && c->generation;
+}
+
 /* True when the call may go on; else it was answered, or will be. */
 static bool authenticate(struct call *c)
 {
@@ -218,6 +230,9 @@ static bool authenticate(struct call *c)
 		return false;
 	}
 	who = service_authenticate(c->service, token, c->session_id);
+	c->generation = who == AUTH_SESSION ? service_generation(c->service, c->session_id) : 0;
+	if (reads_ended(c, who, token))
+		return true;
 	if (who == AUTH_SERVICE || (who == AUTH_SESSION && c->session_id)) {
 		if (!c->session_id || service_has_session(c->service, c->session_id))
 			return true;

@@ -30,16 +30,17 @@ enum route_auth {
 struct route {
 	const char *method, *path; /* "/sessions/{session_id}" */
 	enum route_auth auth;
-	bool head;                                      /* answers HEAD as well */
-	bool unread;                                    /* is answered without reading the body */
-	bool upgrades;                                  /* answers 101 and leaves HTTP */
-	bool wakes;                                     /* needs the environment of the session */
+	bool head;     /* answers HEAD as well */
+	bool unread;   /* is answered without reading the body */
+	bool upgrades; /* answers 101 and leaves HTTP */
+	bool wakes;    /* needs the environment of the session */
+	bool ended;    /* also of ended generations, as long as something of their runs is kept */
 	size_t body_limit;                              /* 0: 1 MiB */
 	size_t values_size;                             /* of the struct that the tables fill */
 	const struct json_field *params, *query, *body; /* params: beyond session_id */
 	void (*handle)(struct call *c);
 	/* For the OpenAPI document: text; name of a shape, a media type or NULL. */
-	const char *summary, *answer;
+	const char *summary, *answer, *accepted; /* accepted: the shape of a 202 */
 };
 
 extern const struct route routes[]; /* ends with path NULL */
@@ -57,6 +58,7 @@ struct call {
 	const struct route *route;
 	char *params[CALL_PARAMS_MAX]; /* decoded, in the order of the path */
 	const char *session_id;        /* params[0] of a session route */
+	uint64_t generation;           /* that the token is good for; 0: all, it is the service's */
 	struct json_t *body;
 	void *values;
 	unsigned refs;

@@ -7,6 +7,12 @@
 		.name = #member, .kind = (k), .flags = (f),                  \
 		.offset = offsetof(struct type, member), .help = __VA_ARGS__ \
 	}
+/* For what isn't called as it is on the wire. */
+#define NAMED(type, member, k, f, n, ...)                                                        \
+	{                                                                                        \
+		.name = (n), .kind = (k), .flags = (f), .offset = offsetof(struct type, member), \
+		.help = __VA_ARGS__                                                              \
+	}
 #define END                  \
 	{                    \
 		.name = NULL \
@@ -40,6 +46,9 @@ static const struct json_field run_body[] = {
 	FIELD(run_values, timeout_seconds, JSON_KIND_FLOAT, JSON_NULLABLE | JSON_ABOVE_ZERO, "at most execute_timeout"),
 	FIELD(run_values, run_id, JSON_KIND_RUN_ID, JSON_REQUIRED, "chosen by the client, to stop it with"),
 	FIELD(run_values, keep, JSON_KIND_BOOL, 0, "go on when the client goes away"),
+	FIELD(run_values, detach, JSON_KIND_BOOL, 0, "answer 202 once it has begun, and go on"),
+	NAMED(run_values, input, JSON_KIND_BOOL, 0, "stdin", "with detach: it reads what is sent to .../stdin"),
+	FIELD(run_values, cwd, JSON_KIND_PATH, JSON_NULLABLE, "absolute; the work directory when not given"),
 	END
 };
 static const struct json_field stream_body[] = {
@@ -53,6 +62,38 @@ static const struct json_field stream_body[] = {
 };
 static const struct json_field stop_params[] = {
 	FIELD(stop_values, run_id, JSON_KIND_RUN_ID, JSON_REQUIRED, NULL),
+	END
+};
+static const struct json_field run_params[] = {
+	FIELD(run_view_values, run_id, JSON_KIND_RUN_ID, JSON_REQUIRED, NULL),
+	END
+};
+static const struct json_field runs_query[] = {
+	FIELD(run_view_values, limit, JSON_KIND_INT, JSON_FROM_ONE, "100 when not given", 1000),
+	END
+};
+static const struct json_field output_query[] = {
+	FIELD(run_view_values, stream, JSON_KIND_STRING, 0, "stdout (as when not given) or stderr"),
+	FIELD(run_view_values, offset, JSON_KIND_INT, JSON_FROM_ZERO, "from this byte on"),
+	FIELD(run_view_values, limit, JSON_KIND_INT, JSON_FROM_ONE, "at most so many bytes"),
+	END
+};
+static const struct json_field follow_query[] = {
+	NAMED(run_view_values, out, JSON_KIND_INT, JSON_FROM_ZERO, "stdout", "from this byte on"),
+	NAMED(run_view_values, err, JSON_KIND_INT, JSON_FROM_ZERO, "stderr", "from this byte on"),
+	END
+};
+static const struct json_field input_params[] = {
+	FIELD(run_input_values, run_id, JSON_KIND_RUN_ID, JSON_REQUIRED, NULL),
+	END
+};
+static const struct json_field input_query[] = {
+	FIELD(run_input_values, offset, JSON_KIND_INT, JSON_FROM_ZERO, "where the bytes belong: what is there already isn't taken twice; at the end when not given"),
+	FIELD(run_input_values, eof, JSON_KIND_BOOL, 0, "nothing comes behind them"),
+	END
+};
+static const struct json_field signal_body[] = {
+	FIELD(run_input_values, signal, JSON_KIND_SIGNAL, JSON_REQUIRED, "a name or a number"),
 	END
 };
 static const struct json_field path_body[] = {
@@ -225,9 +266,25 @@ const struct route routes[] = {
 	/* Arguments of 1.9 MiB, every byte of them escaped as \u00XX: more can never be valid. */
 	{ "POST", "/sessions/{session_id}/run", ROUTE_SESSION, .body = run_body, SIZE(run_values),
 	  .body_limit = 12u << 20, .wakes = true, .handle = runs_run,
-	  .summary = "Run a program and wait for its end", .answer = "RunResult" },
+	  .summary = "Run a program and wait for its end", .answer = "RunResult", .accepted = "RunBegun" },
 	{ "POST", "/sessions/{session_id}/runs/{run_id}/stop", ROUTE_SESSION, .params = stop_params,
 	  SIZE(stop_values), .handle = runs_stop, .summary = "Stop a run" },
+	{ "GET", "/sessions/{session_id}/runs", ROUTE_SESSION, .query = runs_query, SIZE(run_view_values),
+	  .ended = true, .handle = runs_list, .summary = "What ran and runs, newest first", .answer = "RunList" },
+	{ "GET", "/sessions/{session_id}/runs/{run_id}", ROUTE_SESSION, .params = run_params,
+	  SIZE(run_view_values), .ended = true, .handle = runs_get, .summary = "One run", .answer = "RunInfo" },
+	{ "GET", "/sessions/{session_id}/runs/{run_id}/output", ROUTE_SESSION, .params = run_params,
+	  .query = output_query, SIZE(run_view_values), .ended = true, .handle = runs_output,
+	  .summary = "The bytes of its output that are there now", .answer = "application/octet-stream" },
+	{ "GET", "/sessions/{session_id}/runs/{run_id}/follow", ROUTE_SESSION, .params = run_params,
+	  .query = follow_query, SIZE(run_view_values), .ended = true, .handle = runs_follow,
+	  .summary = "Its output as it comes, and its end: server-sent events", .answer = "text/event-stream" },
+	{ "POST", "/sessions/{session_id}/runs/{run_id}/stdin", ROUTE_SESSION, .params = input_params,
+	  .query = input_query, SIZE(run_input_values), .unread = true, .handle = runs_input,
+	  .summary = "Give it input (at most 1 MiB at a time)", .answer = "RunInput" },
+	{ "POST", "/sessions/{session_id}/runs/{run_id}/signal", ROUTE_SESSION, .params = input_params,
+	  .body = signal_body, SIZE(run_input_values), .handle = runs_signal,
+	  .summary = "Send a signal to its process group" },
 	{ "POST", "/v1/sessions/{session_id}/stream", ROUTE_SESSION, .body = stream_body, SIZE(stream_values),
 	  .body_limit = 12u << 20, .upgrades = true, .wakes = true, .handle = stream_start,
 	  .summary = "Run a program with live streams: garretd(8) has the protocol" },

@@ -19,6 +19,8 @@
 #define ARGUMENT_MAX 131071
 #define ARGUMENTS_MAX 1992294 /* 1.9 MiB of 2 MiB */
 
+#define CWD_MAX 4095
+
 #define RAW_PIECE 8192 /* becomes at most 48 KiB */
 #define WHOLE_MAX 4096 /* so much output is answered in one piece */
 
@@ -138,14 +140,41 @@ static void answer_run(struct call *c, struct run_record *record)
 
 /* ---- running ---- */
 
+/* It was started detached: where is it now? */
+static void answer_begun(struct call *c, const char *run_id)
+{
+	const struct run_scope scope = { c->session_id,
+					 service_generation(c->service, c->session_id) };
+	struct run_reader *reader = service_run_reader(c->service, &scope, run_id, NULL, NULL);
+	struct strbuf out = STRBUF_INIT;
+	struct run_info info;
+
+	if (!reader) {
+		call_refuse(c, 410, "Run %s is gone", run_id);
+		return;
+	}
+	run_reader_info(reader, &info);
+	run_reader_free(reader);
+	json_open(&out, '{');
+	json_put_key(&out, "run_id");
+	json_put_string(&out, run_id);
+	json_put_key(&out, "state");
+	json_put_string(&out, run_state_name(info.phase));
+	json_close(&out, '}');
+	call_answer(c, 202, &out);
+}
+
 static void finished(void *ctx, struct run_record *record, const struct refusal *no)
 {
 	struct call *c = ctx;
+	const struct run_values *v = c->values;
 
 	c->pending = NULL;
 	c->leave = NULL;
 	if (c->rq && record)
 		answer_run(c, record);
+	else if (c->rq && v->detach && !no->status)
+		answer_begun(c, v->run_id);
 	else if (c->rq)
 		call_refusal(c, no);
 	call_unref(c);
@@ -187,16 +216,31 @@ bool runs_too_long(struct call *c, const char *const *argv, const char *const *e
 	return total > ARGUMENTS_MAX;
 }
 
+static bool refuse_options(struct call *c, const struct run_values *v)
+{
+	if (v->cwd && (*v->cwd != '/' || strlen(v->cwd) > CWD_MAX))
+		call_refuse(c, 422, "cwd is an absolute path of at most %d bytes", CWD_MAX);
+	else if (v->input && !v->detach)
+		call_refuse(c, 422, "stdin needs detach");
+	else
+		return false;
+	return true;
+}
+
 void runs_run(struct call *c)
 {
 	static const char *const no_env[] = { NULL };
 	const struct run_values *v = c->values;
 	const struct config *conf = service_config(c->service);
-	struct run_request rq = { .run_id = v->run_id, .keep = v->keep };
+	struct run_request rq = { .run_id = v->run_id,
+				  .keep = v->keep,
+				  .detach = v->detach,
+				  .input = v->input,
+				  .cwd = v->cwd };
 
 	rq.argv = (const char *const *)v->argv;
 	rq.env = v->env ? (const char *const *)v->env : no_env;
-	if (runs_too_long(c, rq.argv, rq.env))
+	if (runs_too_long(c, rq.argv, rq.env) || refuse_options(c, v))
 		return;
 	/* "inf" is a number on this wire. */
 	rq.timeout_seconds = fmin(v->timeout_seconds, (double)conf->execute_timeout);

@@ -22,7 +22,7 @@ struct run_facts {
 	int exit_code;
 	uint64_t asked_us, started_us, ended_us; /* wall clock; 0: it wasn't, or isn't known */
 	uint64_t wall_us, user_us, system_us, max_rss_bytes;
-	uint64_t total[2];
+	uint64_t total[2], input; /* bytes of output, and of input that was sent on */
 	bool spooled[2];
 	uint32_t spool;
 };

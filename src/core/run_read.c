@@ -17,7 +17,6 @@ struct run_reader {
 	struct run *run;  /* NULL: it has ended, or was dropped */
 	struct run_record *record;
 	char id[2 * RUN_ID_BYTES + 1];
-	uint64_t input_bytes;
 	int fd[2]; /* of its output, while it runs */
 	void (*news)(void *ctx);
 	void *ctx;
@@ -45,6 +44,7 @@ static void finished_info(const struct run_record *rec, struct run_info *ret)
 	ret->started_at = seconds(f->started_us);
 	/* Of one that nobody saw ending it isn't known when that was. */
 	ret->ended_at = f->gone && rec->position == NOT_RECORDED ? 0 : seconds(f->ended_us);
+	ret->input_bytes = f->input;
 	ret->bytes[0] = f->total[0];
 	ret->bytes[1] = f->total[1];
 	ret->measured = !f->gone;
@@ -139,7 +139,6 @@ struct run_reader *service_run_reader(struct service *svc, const struct run_scop
 	list_init(&reader->link);
 	if (r->state == RUN_FINISHED) {
 		reader->record = run_record_ref(r->record);
-		reader->input_bytes = r->fed;
 	} else {
 		reader->run = r;
 		list_append(&r->readers, &reader->link);
@@ -175,7 +174,6 @@ void run_readers_end(struct run *r)
 
 		list_remove(&reader->link);
 		reader->run = NULL;
-		reader->input_bytes = r->fed;
 		if (r->record)
 			reader->record = run_record_ref(r->record);
 		if (reader->news)
@@ -189,10 +187,7 @@ void run_reader_info(const struct run_reader *reader, struct run_info *ret)
 		info_of(reader->run, ret);
 		return;
 	}
-	*ret = (struct run_info){ .phase = RUN_PHASE_EXITED,
-				  .gone = true,
-				  .exit_code = -1,
-				  .input_bytes = reader->input_bytes };
+	*ret = (struct run_info){ .phase = RUN_PHASE_EXITED, .gone = true, .exit_code = -1 };
 	memcpy(ret->id, reader->id, sizeof(ret->id));
 	if (reader->record)
 		finished_info(reader->record, ret);

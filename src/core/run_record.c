@@ -21,8 +21,9 @@
 #include "proto/cursor.h"
 
 #define PREVIEW_BYTES 65536u /* of each stream, when a command was cut short */
-/* In front of the heads: id, digest, three times, a byte of flags, exit code, usage, totals, spool */
-#define END_BYTES (RUN_ID_BYTES + 32 + 3 * 8 + 1 + 4 + 4 * 8 + 2 * 8 + 4)
+/* In front of the heads: id, digest, three times, a byte of flags, exit code, usage, totals,
+ * input, spool */
+#define END_BYTES (RUN_ID_BYTES + 32 + 3 * 8 + 1 + 4 + 4 * 8 + 3 * 8 + 4)
 
 enum end_flags {
 	END_TIMED_OUT = 1,
@@ -216,6 +217,7 @@ int run_record_write(struct run_record *r, const char *id, const uint8_t digest[
 	put_u64(&p, f->max_rss_bytes);
 	put_u64(&p, f->total[0]);
 	put_u64(&p, f->total[1]);
+	put_u64(&p, f->input);
 	put_u32(&p, f->spool);
 	for (int i = 0; i < 2; i++)
 		parts[i + 1] = (struct iovec){ r->head[i].buf, r->head[i].len };
@@ -260,6 +262,7 @@ bool run_record_parse(const struct journal_record *r, char id[2 * RUN_ID_BYTES +
 		f->spooled[i] = flags & END_SPOOLED << i;
 		heads += f->spooled[i] ? 0 : f->total[i];
 	}
+	f->input = get_u64(&g);
 	f->spool = get_u32(&g);
 	(void)get_rest(&g, &left);
 	return !g.bad && left == heads;

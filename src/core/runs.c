@@ -226,6 +226,7 @@ static struct run_facts facts_of(struct run *r, const struct box_run_end *end)
 			       .user_us = end->user_us,
 			       .system_us = end->system_us,
 			       .max_rss_bytes = end->max_rss_bytes,
+			       .input = r->fed,
 			       .spool = end->spool };
 
 	for (int i = 0; i < 2; i++) {

@@ -421,6 +421,7 @@ int main(int argc, char **argv)
 	}
 	raise_nofile();
 	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error, no end */
 	if (loop_new(&d.loop, &err) < 0 || loop_signal(d.loop, SIGTERM, on_stop, &d, &err) < 0 ||
 	    loop_signal(d.loop, SIGINT, on_stop, &d, &err) < 0 || start(&d, &err) < 0) {
 		log_error("start", "%s", err.msg);

@@ -78,9 +78,10 @@ enum json_kind {
 	JSON_KIND_ENVIRON, /* the same from an object: "NAME=VALUE" */
 	JSON_KIND_RUN_ID,  /* JSON_KIND_STRING with a pattern */
 	JSON_KIND_NAME,
-	JSON_KIND_PATH,  /* JSON_KIND_STRING, or json_path_nul when it has a NUL inside */
-	JSON_KIND_NAMES, /* JSON_KIND_STRINGS of JSON_KIND_NAME */
-	JSON_KIND_PATHS, /* JSON_KIND_STRINGS of JSON_KIND_PATH */
+	JSON_KIND_PATH,   /* JSON_KIND_STRING, or json_path_nul when it has a NUL inside */
+	JSON_KIND_NAMES,  /* JSON_KIND_STRINGS of JSON_KIND_NAME */
+	JSON_KIND_PATHS,  /* JSON_KIND_STRINGS of JSON_KIND_PATH */
+	JSON_KIND_SIGNAL, /* int64_t: a number, or a name such as "TERM" or "SIGTERM" */
 };
 
 /* A path that no C string holds; who gets it says so. */

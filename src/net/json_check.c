@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -357,6 +358,35 @@ static void check_int(const struct place *at, const struct json_field *f, int64_
 	range(e, at, f, (double)v, false);
 }
 
+/* A name of a signal, or 0. */
+static int signal_of(const char *name)
+{
+	if (!strncmp(name, "SIG", 3))
+		name += 3;
+	for (int n = 1; n < NSIG; n++) {
+		const char *known = sigabbrev_np(n);
+
+		if (known && !strcmp(known, name))
+			return n;
+	}
+	return 0;
+}
+
+static void check_signal(const struct place *at, int64_t *ret, struct json_errors *e)
+{
+	const char *text = at->text ? at->text : json_string_value(at->json);
+	int64_t v = json_is_integer(at->json) ? json_integer_value(at->json) : 0;
+
+	if (text && !text_to_int(text, &v))
+		v = signal_of(text);
+	if (v >= 1 && v < NSIG)
+		*ret = v;
+	else
+		add(e, at, "signal",
+		    "Input should be a signal: a number from 1 to 64, or a name such as TERM",
+		    NULL);
+}
+
 static void check_float(const struct place *at, const struct json_field *f, double *ret,
 			struct json_errors *e)
 {
@@ -535,6 +565,9 @@ static void check_value(const struct json_field *f, const struct place *at, void
 		break;
 	case JSON_KIND_FLOAT:
 		check_float(at, f, to, e);
+		break;
+	case JSON_KIND_SIGNAL:
+		check_signal(at, to, e);
 		break;
 	case JSON_KIND_STRINGS:
 	case JSON_KIND_NAMES:

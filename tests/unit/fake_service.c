@@ -335,6 +335,69 @@ bool service_events(struct service *s, const char *id, uint64_t after,
 	return true;
 }
 
+/* ---- what is kept of runs: nothing ---- */
+
+uint64_t service_ended_generation(struct service *s, const char *token, const char *session_id)
+{
+	return 0;
+}
+
+uint64_t service_generation(struct service *s, const char *session_id)
+{
+	return session_find(s, session_id) ? 1 : 0;
+}
+
+bool service_has_ended_runs(struct service *s, const char *session_id)
+{
+	return false;
+}
+
+void service_runs(struct service *s, const struct run_scope *scope, size_t max,
+		  void (*each)(void *ctx, const struct run_info *info), void *ctx)
+{
+	(void)ctx;
+}
+
+struct run_reader *service_run_reader(struct service *s, const struct run_scope *scope,
+				      const char *run_id, void (*news)(void *ctx), void *ctx)
+{
+	return NULL;
+}
+
+void run_reader_info(const struct run_reader *r, struct run_info *ret)
+{
+	*ret = (struct run_info){ .exit_code = -1 };
+}
+
+long run_reader_bytes(struct run_reader *r, int stream, uint64_t offset, void *buf, size_t cap)
+{
+	return -1;
+}
+
+struct run_reader *run_reader_free(struct run_reader *r)
+{
+	return NULL;
+}
+
+struct run_input *service_run_input(struct service *s, const char *session_id, const char *run_id,
+				    uint64_t offset, const void *data, size_t n, bool end,
+				    run_input_done done, void *ctx)
+{
+	return NULL;
+}
+
+void run_input_leave(struct run_input *in)
+{
+	(void)in;
+}
+
+bool service_run_signal(struct service *s, const char *session_id, const char *run_id, int signo,
+			struct refusal *no)
+{
+	no->status = 404;
+	return false;
+}
+
 /* ---- runs ---- */
 
 struct run_record *run_record_ref(struct run_record *r)
