@@ -82,6 +82,8 @@ enum json_kind {
 	JSON_KIND_NAMES,  /* JSON_KIND_STRINGS of JSON_KIND_NAME */
 	JSON_KIND_PATHS,  /* JSON_KIND_STRINGS of JSON_KIND_PATH */
 	JSON_KIND_SIGNAL, /* int64_t: a number, or a name such as "TERM" or "SIGTERM" */
+	JSON_KIND_SIZE,   /* JSON_KIND_STRING that parse_size() takes, above 0 */
+	JSON_KIND_TABLE,  /* const struct json_t *, borrowed: an object of any keys */
 };
 
 /* A path that no C string holds; who gets it says so. */
@@ -120,6 +122,12 @@ void json_add_problem(struct json_errors *e, const struct json_problem *p);
 /* An object against a table (ends with name NULL); all errors, in the table's order. */
 void json_check_body(const struct json_t *v, const struct json_field *fields, void *values,
 		     struct json_errors *e);
+/*
+ * The same for an object that is part of one: above (NULL-terminated) names the way to it,
+ * NULL: it is the body itself.  A key that isn't in the table is an error as well.
+ */
+void json_check_strict(const struct json_t *v, const char *const *above,
+		       const struct json_field *fields, void *values, struct json_errors *e);
 /* One value that came as text: place is "query" or "path"; text NULL is absent. */
 void json_check_text(const char *place, const struct json_field *f, const char *text, void *values,
 		     struct json_errors *e);

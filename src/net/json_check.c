@@ -21,14 +21,16 @@
 
 #define ITEMS_MAX 100
 #define INPUT_MAX 1024
+#define SIZE_TEXT_MAX 32
 
 /* Where the value that is looked at stands, and what it is: text when json is NULL. */
 struct place {
-	const char *root;   /* "body", "query", "path" */
-	const char *field;  /* or NULL: the root itself */
-	const char *key;    /* in an object, or NULL */
-	long index;         /* in a list, or -1 */
-	const json_t *json; /* NULL with text NULL: nothing was given */
+	const char *root;         /* "body", "query", "path" */
+	const char *const *above; /* names between root and field, NULL-terminated; or NULL */
+	const char *field;        /* or NULL: the root itself */
+	const char *key;          /* in an object, or NULL */
+	long index;               /* in a list, or -1 */
+	const json_t *json;       /* NULL with text NULL: nothing was given */
 	const char *text;
 };
 
@@ -144,8 +146,10 @@ static void add(struct json_errors *e, const struct place *at, const char *type,
 	if (!item_open(e, type))
 		return;
 	json_put_string(out, at->root);
+	for (const char *const *name = at->above; name && *name; name++)
+		json_put_string_n(out, *name, MIN(strlen(*name), (size_t)INPUT_MAX));
 	if (at->field)
-		json_put_string(out, at->field);
+		json_put_string_n(out, at->field, MIN(strlen(at->field), (size_t)INPUT_MAX));
 	if (at->key)
 		json_put_string_n(out, at->key, MIN(strlen(at->key), (size_t)INPUT_MAX));
 	if (at->index >= 0)
@@ -410,6 +414,13 @@ static void check_float(const struct place *at, const struct json_field *f, doub
 
 const char json_path_nul[] = "";
 
+static bool size_fits(const char *s)
+{
+	uint64_t v;
+
+	return strlen(s) <= SIZE_TEXT_MAX && parse_size(s, &v) && v;
+}
+
 /* A C string can't hold a NUL; what has one is refused by name, never cut short. */
 static const char *plain_string(const struct place *at, enum json_kind kind, struct json_errors *e)
 {
@@ -426,6 +437,9 @@ static const char *plain_string(const struct place *at, enum json_kind kind, str
 		json_put_string(&ctx, json_kind_pattern(kind));
 		json_close(&ctx, '}');
 		add(e, at, "string_pattern_mismatch", msg.buf, ctx.buf);
+	} else if (kind == JSON_KIND_SIZE && !nul && !size_fits(s)) {
+		add(e, at, "value_error", "Value error, expected a size such as 512m, above 0",
+		    "{\"error\":\"size\"}");
 	} else if (nul && kind == JSON_KIND_PATH) {
 		return json_path_nul;
 	} else if (nul) {
@@ -553,6 +567,7 @@ static void check_value(const struct json_field *f, const struct place *at, void
 	case JSON_KIND_PATH:
 	case JSON_KIND_NAME:
 	case JSON_KIND_RUN_ID:
+	case JSON_KIND_SIZE:
 		s = plain_string(at, f->kind, e);
 		if (s)
 			*(const char **)to = s;
@@ -577,18 +592,24 @@ static void check_value(const struct json_field *f, const struct place *at, void
 	case JSON_KIND_ENVIRON:
 		check_environ(at, to, e);
 		break;
+	case JSON_KIND_TABLE:
+		if (json_is_object(at->json))
+			*(const json_t **)to = at->json;
+		else
+			add(e, at, "dict_type", "Input should be a valid dictionary", NULL);
+		break;
 	}
 }
 
-void json_check_body(const struct json_t *v, const struct json_field *fields, void *values,
-		     struct json_errors *e)
+static bool check_object(const json_t *v, const char *const *above, const struct json_field *fields,
+			 void *values, struct json_errors *e)
 {
-	struct place at = { .root = "body", .index = -1, .json = v };
+	struct place at = { .root = "body", .above = above, .index = -1, .json = v };
 
 	if (!json_is_object(v)) {
 		add(e, &at, "model_attributes_type",
 		    "Input should be a valid dictionary or object to extract fields from", NULL);
-		return;
+		return false;
 	}
 	for (const struct json_field *f = fields; f->name; f++) {
 		const json_t *member = json_object_get(v, f->name);
@@ -599,6 +620,34 @@ void json_check_body(const struct json_t *v, const struct json_field *fields, vo
 			add(e, &at, "missing", "Field required", NULL);
 		else if (member && !(json_is_null(member) && (f->flags & JSON_NULLABLE)))
 			check_value(f, &at, values, e);
+	}
+	return true;
+}
+
+void json_check_body(const struct json_t *v, const struct json_field *fields, void *values,
+		     struct json_errors *e)
+{
+	(void)check_object(v, NULL, fields, values, e);
+}
+
+void json_check_strict(const struct json_t *v, const char *const *above,
+		       const struct json_field *fields, void *values, struct json_errors *e)
+{
+	struct place at = { .root = "body", .above = above, .index = -1 };
+	const struct json_field *f;
+	const char *key;
+	json_t *member;
+
+	if (!check_object(v, above, fields, values, e))
+		return;
+	json_object_foreach((json_t *)(uintptr_t)v, key, member)
+	{
+		for (f = fields; f->name && strcmp(f->name, key) != 0; f++)
+			continue;
+		at.field = key;
+		at.json = member;
+		if (!f->name)
+			add(e, &at, "extra_forbidden", "Extra inputs are not permitted", NULL);
 	}
 }
 

@@ -15,6 +15,8 @@ struct values {
 	int64_t number;
 	double real;
 	const char **list, **environ;
+	const char *size;
+	const json_t *table;
 };
 
 #define F(m, k, f)                                                                          \
@@ -30,6 +32,8 @@ static const struct json_field fields[] = {
 	F(real, JSON_KIND_FLOAT, JSON_NULLABLE | JSON_ABOVE_ZERO),
 	F(list, JSON_KIND_STRINGS, JSON_NOT_EMPTY),
 	F(environ, JSON_KIND_ENVIRON, 0),
+	F(size, JSON_KIND_SIZE, JSON_NULLABLE),
+	F(table, JSON_KIND_TABLE, 0),
 	{ .name = NULL },
 };
 
@@ -49,6 +53,28 @@ static void check(const json_t *v)
 	}
 	json_values_release(fields, &values);
 	strbuf_release(&e.items);
+}
+
+/* What passes the strict check passes the other, and has no key beside the table's. */
+static void check_strict(const json_t *v)
+{
+	static const char *const above[] = { "a", "b", NULL };
+	struct json_errors e = JSON_ERRORS_INIT, plain = JSON_ERRORS_INIT;
+	struct values values = { .flag = false }, others = { .flag = false };
+	uint64_t bytes;
+
+	json_check_strict(v, above, fields, &values, &e);
+	json_check_body(v, fields, &others, &plain);
+	CHECK(utf8_valid(e.items.buf, e.items.len) && e.n >= plain.n);
+	if (!e.n) {
+		CHECK(json_object_size(v) <= ARRAY_SIZE(fields));
+		CHECK(!values.size || (parse_size(values.size, &bytes) && bytes));
+		CHECK(!values.table || json_is_object(values.table));
+	}
+	json_values_release(fields, &values);
+	json_values_release(fields, &others);
+	strbuf_release(&e.items);
+	strbuf_release(&plain.items);
 }
 
 /* The condensed way gives what the plain one gives. */
@@ -95,6 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 	CHECK(v ? !p.kind : p.kind != JSON_FINE && p.offset <= n);
 	if (v) {
 		check(v);
+		check_strict(v);
 	} else {
 		struct json_errors e = JSON_ERRORS_INIT;
 

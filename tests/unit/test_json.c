@@ -336,4 +336,62 @@ TEST(an_answer_shows_little_of_a_large_input)
 	values_done(&v, root);
 }
 
+TEST(a_strict_check_takes_no_other_key_and_says_where)
+{
+	struct limits {
+		const char *size;
+		int64_t count;
+		const struct json_t *inner;
+	} v = { NULL, 5, NULL };
+	static const struct json_field strict_fields[] = {
+		{ .name = "size",
+		  .kind = JSON_KIND_SIZE,
+		  .flags = JSON_NULLABLE,
+		  .offset = offsetof(struct limits, size) },
+		{ .name = "count",
+		  .kind = JSON_KIND_INT,
+		  .flags = JSON_FROM_ZERO,
+		  .offset = offsetof(struct limits, count) },
+		{ .name = "inner",
+		  .kind = JSON_KIND_TABLE,
+		  .offset = offsetof(struct limits, inner) },
+		{ .name = NULL }
+	};
+	static const char *const above[] = { "runtimes", "a \"b\"", NULL };
+	static const struct {
+		const char *body, *says;
+	} cases[] = {
+		{ "{\"size\":\"512m\",\"inner\":{\"x\":1}}", "" },
+		{ "{\"size\":null}", "" },
+		{ "{\"size\":\"0\"}", "{\"type\":\"value_error\"" },
+		{ "{\"size\":\"512m\\u0000\"}", "{\"type\":\"value_error\"" },
+		{ "{\"size\":7}", "{\"type\":\"string_type\"" },
+		{ "{\"inner\":[]}", "{\"type\":\"dict_type\"" },
+		{ "{\"count\":null}",
+		  "{\"type\":\"int_type\",\"loc\":[\"body\",\"runtimes\",\"a \\\"b\\\"\",\"count\"]" },
+		{ "{\"q\":[1]}",
+		  "{\"type\":\"extra_forbidden\",\"loc\":[\"body\",\"runtimes\",\"a \\\"b\\\"\",\"q\"],"
+		  "\"msg\":\"Extra inputs are not permitted\",\"input\":[1]}" },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct strbuf body = STRBUF_INIT;
+		struct json_errors e = JSON_ERRORS_INIT;
+		struct json_problem p;
+		struct json_t *root;
+
+		strbuf_addstr(&body, cases[i].body);
+		root = json_read(&body, &p);
+		assert_non_null(root);
+		json_check_strict(root, above, strict_fields, &v, &e);
+		if (strncmp(e.items.buf, cases[i].says, strlen(cases[i].says)) != 0 ||
+		    (!*cases[i].says && e.n))
+			fail_msg("%s: %s", cases[i].body, e.items.buf);
+		json_done(root);
+		strbuf_release(&e.items);
+		strbuf_release(&body);
+	}
+	assert_int_equal(v.count, 5); /* untouched by what was refused */
+}
+
 TEST_MAIN
