@@ -35,6 +35,21 @@ struct box_spec {
 	const char *runs;
 };
 
+/* Those that a living environment can be given anew. */
+enum box_limit { BOX_MEMORY = 1, BOX_SWAP = 2, BOX_CPUS = 4, BOX_SHARES = 8, BOX_PIDS = 16 };
+struct box_limits {
+	uint64_t memory_bytes, memory_swap_bytes; /* swap: both together; 0: as memory */
+	uint32_t cpu_millis, cpu_shares, pids;    /* 0: the provider's default */
+};
+
+/* What the provider can give: bits, and numbers that a limit may have at most (0: not known). */
+struct limit_bounds {
+	bool known;
+	unsigned can; /* enum box_limit */
+	uint64_t memory_bytes, tmpfs_bytes;
+	uint32_t cpu_millis, pids;
+};
+
 struct box_usage {
 	/* UINT64_MAX: unknown */
 	uint64_t memory_bytes, memory_limit_bytes, cpu_us, pids;
@@ -152,6 +167,12 @@ struct provider_ops {
 	void (*close)(struct box *box, enum box_close how, box_done_fn done, void *ctx);
 	enum box_layer (*layer)(const struct box *box);
 	void (*usage)(struct box *box, box_usage_fn done, void *ctx);
+	/*
+	 * Change those limits whose bits (enum box_limit) are in `which`, all of them or none.
+	 * CONFLICT: more memory is in use than would be allowed, and it can't be taken back.
+	 */
+	void (*limits)(struct box *box, unsigned which, const struct box_limits *l,
+		       box_done_fn done, void *ctx);
 
 	/* Start a command; NULL with err when it can't even be asked for. */
 	struct box_run *(*run)(struct box *box, const struct box_run_spec *spec, box_run_end_fn end,

@@ -238,6 +238,7 @@ static void become_init(const struct build *b, const struct build_order *o, int 
 		.run_uid = MAIN_ID,
 		.run_gid = MAIN_ID,
 		.run_processes = o->pids,
+		.max_run_processes = o->max_pids,
 		.run_filter = o->filter != FILTER_NONE && !files,
 		.files_only = files,
 		.work_dir = o->work_dir,

@@ -335,6 +335,123 @@ int cgroups_set(const struct cgroups *cg, const char *name, const struct cgroup_
 	return set_v1(cg, name, l, err);
 }
 
+/* ---- changing ---- */
+
+static int put_text(int dir, const char *name, const char *file, const char *text,
+		    struct garret_error *err)
+{
+	char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", name, file);
+	return write_file_at(dir, path, text) < 0
+		       ? garret_fail_errno(err, "set %s to %s", file, text)
+		       : 0;
+}
+
+/*
+ * Memory may never be above memory and swap together, so what grows goes first.  The kernel
+ * takes back what it can, and refuses what it can't: EBUSY.
+ */
+static int change_memory_v1(const struct cgroups *cg, const char *name,
+			    const struct cgroup_limits *before, const struct cgroup_limits *l,
+			    struct garret_error *err)
+{
+	const bool swap = cg->limits & LIMIT_SWAP,
+		   grows = l->memory_swap_bytes > before->memory_swap_bytes;
+	int mem = cg->dir[CG_MEMORY], rc = 0;
+
+	if (swap && grows)
+		rc = put(mem, name, "memory.memsw.limit_in_bytes", l->memory_swap_bytes, err);
+	if (rc == 0)
+		rc = put(mem, name, "memory.limit_in_bytes", l->memory_bytes, err);
+	if (rc == 0 && swap && !grows)
+		rc = put(mem, name, "memory.memsw.limit_in_bytes", l->memory_swap_bytes, err);
+	return rc;
+}
+
+static uint64_t number(int dir, const char *name, const char *file, const char *word);
+
+/*
+ * Lowering memory.max below what is used would kill.  So memory.high comes first, which makes
+ * the kernel take back what it can.
+ */
+static int change_memory_v2(const struct cgroups *cg, const char *name,
+			    const struct cgroup_limits *l, struct garret_error *err)
+{
+	int dir = cg->dir[CG_UNIFIED], rc = put(dir, name, "memory.high", l->memory_bytes, err);
+	uint64_t used = number(dir, name, "memory.current", NULL);
+
+	if (rc == 0 && used != UINT64_MAX && used > l->memory_bytes)
+		rc = garret_fail(err, GARRET_CONFLICT, "%llu bytes of memory are in use",
+				 (unsigned long long)used);
+	if (rc == 0)
+		rc = put(dir, name, "memory.max", l->memory_bytes, err);
+	if (put_text(dir, name, "memory.high", "max", NULL) < 0 && rc == 0)
+		rc = garret_fail_errno(err, "set memory.high to max");
+	if (rc == 0 && cg->limits & LIMIT_SWAP)
+		rc = put(dir, name, "memory.swap.max", l->memory_swap_bytes - l->memory_bytes, err);
+	return rc;
+}
+
+static int change_memory(const struct cgroups *cg, const char *name,
+			 const struct cgroup_limits *before, const struct cgroup_limits *l,
+			 struct garret_error *err)
+{
+	int rc;
+
+	if (!(cg->limits & LIMIT_MEMORY) || (before->memory_bytes == l->memory_bytes &&
+					     before->memory_swap_bytes == l->memory_swap_bytes))
+		return 0;
+	rc = cg->mode == ENGINE_CGROUP_V2 ? change_memory_v2(cg, name, l, err)
+					  : change_memory_v1(cg, name, before, l, err);
+	if (rc < 0 && err && err->sys == EBUSY)
+		rc = garret_fail(
+			err, GARRET_CONFLICT,
+			"the session uses more than %llu bytes of memory, and they can't be "
+			"taken back",
+			(unsigned long long)l->memory_bytes);
+	return rc;
+}
+
+/* cgroups_set() writes only what limits; what doesn't any more has to be taken back. */
+static int lift(const struct cgroups *cg, const char *name, const struct cgroup_limits *before,
+		const struct cgroup_limits *l, struct garret_error *err)
+{
+	const bool v2 = cg->mode == ENGINE_CGROUP_V2;
+	int dir = v2 ? cg->dir[CG_UNIFIED] : cg->dir[CG_CPU], rc = 0;
+
+	if (before->cpu_millis && !l->cpu_millis)
+		rc = put_text(dir, name, v2 ? "cpu.max" : "cpu.cfs_quota_us", v2 ? "max" : "-1",
+			      err);
+	if (rc == 0 && before->cpu_shares && !l->cpu_shares)
+		rc = put_text(dir, name, v2 ? "cpu.weight" : "cpu.shares", v2 ? "100" : "1024",
+			      err);
+	return rc;
+}
+
+static int change(const struct cgroups *cg, const char *name, const struct cgroup_limits *before,
+		  const struct cgroup_limits *after, struct garret_error *err)
+{
+	struct cgroups rest = *cg; /* all but the memory, which is there by then */
+	int rc = change_memory(cg, name, before, after, err);
+
+	rest.limits &= (uint8_t) ~(LIMIT_MEMORY | LIMIT_SWAP);
+	if (rc == 0)
+		rc = cgroups_set(&rest, name, after, err);
+	return rc < 0 ? rc : lift(cg, name, before, after, err);
+}
+
+int cgroups_change(const struct cgroups *cg, const char *name, const struct cgroup_limits *before,
+		   const struct cgroup_limits *after, struct garret_error *err)
+{
+	int rc = change(cg, name, before, after, err);
+
+	/* Whatever of it was done is undone: as if it went from there back. */
+	if (rc < 0)
+		(void)change(cg, name, after, before, NULL);
+	return rc;
+}
+
 /* Remove a group and its children, depth first.  Sessions can't nest deeper than two. */
 static int remove_group(int parent, const char *name, int depth)
 {
@@ -429,6 +546,40 @@ static uint64_t number(int dir, const char *name, const char *file, const char *
 	if (!p || *p < '0' || *p > '9')
 		return UINT64_MAX;
 	return strtoull(p, NULL, 10);
+}
+
+static uint64_t set_number(int dir, const char *name, const char *file)
+{
+	uint64_t n = number(dir, name, file, NULL);
+
+	return n == UINT64_MAX ? 0 : n;
+}
+
+void cgroups_get(const struct cgroups *cg, const char *name, struct cgroup_limits *ret)
+{
+	const bool v2 = cg->mode == ENGINE_CGROUP_V2;
+	const int dir = cg->dir[CG_UNIFIED], mem = v2 ? dir : cg->dir[CG_MEMORY];
+	uint64_t weight, pids = set_number(v2 ? dir : cg->dir[CG_PIDS], name, "pids.max");
+	char path[128], text[64];
+	unsigned quota, period;
+
+	*ret = (struct cgroup_limits){ 0 };
+	ret->memory_bytes = set_number(mem, name, v2 ? "memory.max" : "memory.limit_in_bytes");
+	ret->memory_swap_bytes = v2 ? ret->memory_bytes + set_number(dir, name, "memory.swap.max")
+				    : set_number(mem, name, "memory.memsw.limit_in_bytes");
+	ret->pids = pids ? (uint32_t)pids - 1 : 0; /* init has one more */
+	if (!v2) {
+		quota = (unsigned)set_number(cg->dir[CG_CPU], name, "cpu.cfs_quota_us");
+		ret->cpu_millis = quota / (CPU_PERIOD_US / 1000u);
+		ret->cpu_shares = (uint32_t)set_number(cg->dir[CG_CPU], name, "cpu.shares");
+		return;
+	}
+	(void)snprintf(path, sizeof(path), "%s/cpu.max", name);
+	if (read_file_at(dir, path, text, sizeof(text)) >= 0 &&
+	    sscanf(text, "%u %u", &quota, &period) == 2 && period)
+		ret->cpu_millis = (uint32_t)((uint64_t)quota * 1000 / period);
+	weight = set_number(dir, name, "cpu.weight");
+	ret->cpu_shares = weight ? (uint32_t)(2 + (weight - 1) * 262142 / 9999) : 0;
 }
 
 void cgroups_usage(const struct cgroups *cg, const char *name, struct engine_usage *ret)

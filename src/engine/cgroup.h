@@ -53,6 +53,14 @@ int cgroups_enter(const struct cgroups *cg, const char *name, uint32_t owner,
 		  struct garret_error *err);
 int cgroups_set(const struct cgroups *cg, const char *name, const struct cgroup_limits *l,
 		struct garret_error *err);
+/*
+ * Other limits for a group that lives: all of them, or it has those of before.  CONFLICT: it
+ * uses more memory, and that can't be taken from it.  May wait for the kernel when it lowers.
+ */
+int cgroups_change(const struct cgroups *cg, const char *name, const struct cgroup_limits *before,
+		   const struct cgroup_limits *after, struct garret_error *err);
+/* What is set, as far as the kernel tells it: 0 is "not limited". */
+void cgroups_get(const struct cgroups *cg, const char *name, struct cgroup_limits *ret);
 /* Remove NAME and everything below; 0 when nothing is left, -1 while something lives in it. */
 int cgroups_remove(const struct cgroups *cg, const char *name);
 /* SIGKILL what is found in NAME; how many. */

@@ -211,6 +211,56 @@ int check_limits(const struct engine *e, const struct engine_open *o, struct cgr
 	return 0;
 }
 
+int check_new_limits(const struct engine *e, const struct engine_limits *l,
+		     const struct cgroup_limits *old, struct cgroup_limits *ret,
+		     struct garret_error *err)
+{
+	const uint8_t w = l->which;
+	struct engine_open o = { .cpu_millis = l->cpu_millis,
+				 .cpu_shares = l->cpu_shares,
+				 .pids = l->pids,
+				 .memory_bytes = l->memory_bytes,
+				 .memory_swap_bytes = l->memory_swap_bytes };
+	struct cgroup_limits n = { 0 };
+	uint64_t tmpfs;
+	int rc;
+
+	/* What is not to change has passed already; but swap is compared with the memory. */
+	if (!(w & LIMIT_MEMORY))
+		o.memory_bytes = w & LIMIT_SWAP ? old->memory_bytes : 0;
+	if (!(w & LIMIT_SWAP))
+		o.memory_swap_bytes = 0;
+	if (!(w & LIMIT_CPUS))
+		o.cpu_millis = 0;
+	if (!(w & LIMIT_SHARES))
+		o.cpu_shares = 0;
+	if (!(w & LIMIT_PIDS))
+		o.pids = 0;
+	if (w & ~e->cg.limits)
+		return garret_fail(err, GARRET_UNSUPPORTED,
+				   "limits %#x can't be given on this host (see doctor)",
+				   w & ~e->cg.limits);
+	rc = check_limits(e, &o, &n, &tmpfs, err);
+	if (rc < 0)
+		return rc;
+	*ret = *old;
+	if (w & LIMIT_MEMORY)
+		ret->memory_bytes = n.memory_bytes;
+	if (w & LIMIT_SWAP)
+		ret->memory_swap_bytes = n.memory_swap_bytes;
+	if (w & LIMIT_CPUS)
+		ret->cpu_millis = n.cpu_millis;
+	if (w & LIMIT_SHARES)
+		ret->cpu_shares = n.cpu_shares;
+	if (w & LIMIT_PIDS)
+		ret->pids = n.pids;
+	if (ret->memory_swap_bytes < ret->memory_bytes)
+		return garret_fail(err, GARRET_INVALID,
+				   "memory and swap must be at least %llu, as memory",
+				   (unsigned long long)ret->memory_bytes);
+	return 0;
+}
+
 int check_disk(const struct engine *e, const struct engine_open *o, uint64_t *ret,
 	       struct garret_error *err)
 {

@@ -15,6 +15,10 @@ int check_open(const struct engine *e, const struct engine_open *o, struct garre
 /* Fill the limits in, defaults included; refuse what is out of bounds or can't be given. */
 int check_limits(const struct engine *e, const struct engine_open *o, struct cgroup_limits *ret,
 		 uint64_t *ret_tmpfs, struct garret_error *err);
+/* Limits of a session that has `old`, with those of l that are in l->which. */
+int check_new_limits(const struct engine *e, const struct engine_limits *l,
+		     const struct cgroup_limits *old, struct cgroup_limits *ret,
+		     struct garret_error *err);
 /* The same for what it may write to the disk; *ret 0: no limit. */
 int check_disk(const struct engine *e, const struct engine_open *o, uint64_t *ret,
 	       struct garret_error *err);

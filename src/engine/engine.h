@@ -62,6 +62,8 @@ struct engine {
 
 	/* session.c, serve.c */
 	struct list sessions, peers;
+	struct list orders; /* relimit.c */
+	struct loop_later orders_later;
 	unsigned n_sessions, n_files; /* n_files: of these, those that hold only files */
 	int listen_fd;
 	struct loop_io listen_io;

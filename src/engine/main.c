@@ -345,6 +345,7 @@ static void engine_init(struct engine *e)
 	list_init(&e->slots);
 	list_init(&e->sessions);
 	list_init(&e->peers);
+	list_init(&e->orders);
 	for (int h = 0; h < CG_HIERARCHIES; h++)
 		e->cg.dir[h] = e->cg.above[h] = -EBADF;
 }

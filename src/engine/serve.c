@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "engine/doctor.h"
 #include "engine/kept.h"
+#include "engine/relimit.h"
 #include "engine/session.h"
 #include "io/msg.h"
 
@@ -62,6 +63,7 @@ static void peer_drop(struct peer *p, const char *why)
 	(void)shutdown(p->sock, SHUT_RDWR);
 	p->doctor = doctor_stop(p->doctor);
 	p->kept = kept_stop(p->kept);
+	relimit_peer_gone(p->engine, p);
 	session_peer_gone(p->engine, p);
 	loop_later_add(p->engine->loop, &p->later, peer_free, p);
 }
@@ -215,6 +217,16 @@ static int on_usage(struct peer *p, uint64_t request, struct get *g, struct msg_
 	return 0;
 }
 
+static int on_limits(struct peer *p, uint64_t request, struct get *g, struct msg_fds *fds,
+		     struct garret_error *err)
+{
+	struct engine_limits l;
+
+	if (!engine_get_limits(g, &l))
+		return garret_fail(err, GARRET_INVALID, "new limits that can't be read");
+	return relimit_order(p->engine, p, request, &l, err);
+}
+
 static void on_row(void *ctx, const struct doctor_row *row)
 {
 	struct peer *p = ctx;
@@ -353,6 +365,7 @@ static const struct {
 	{ ENGINE_OPEN, PEER_GREETED, 88, ENGINE_FRAME_MAX, 1 + ENGINE_VOLUMES_MAX, on_open },
 	{ ENGINE_CLOSE, PEER_GREETED, 9, 9, 0, on_close },
 	{ ENGINE_USAGE, PEER_GREETED, 8, 8, 0, on_usage },
+	{ ENGINE_LIMITS, PEER_GREETED, 37, 37, 0, on_limits },
 	{ ENGINE_DOCTOR, PEER_GREETED, 0, 0, 0, on_doctor },
 	{ ENGINE_WORKSPACES, PEER_GREETED, 1, 1, 0, on_workspaces },
 	{ ENGINE_PURGE, PEER_GREETED, 15, 14 + ENGINE_ID_MAX, 0, on_purge },

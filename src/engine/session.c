@@ -477,6 +477,7 @@ int session_open(struct engine *e, struct peer *peer, uint64_t request, const st
 	s->request = request;
 	s->limits = limits;
 	s->plan.order->pids = limits.pids;
+	s->plan.order->max_pids = e->conf.max_pids;
 	rc = plan_add_socket(&s->plan, o, fds, err);
 	if (rc == 0)
 		rc = plan_add_host(&s->plan, e, o, fds, serve_socket(peer), serve_credentials(peer),
@@ -562,6 +563,47 @@ int session_usage(struct engine *e, const struct peer *peer, uint64_t handle,
 	return 0;
 }
 
+static struct session *find_running(struct engine *e, const struct peer *peer, uint64_t handle,
+				    struct garret_error *err)
+{
+	struct session *s = find(e, peer, handle);
+
+	if (s && s->slot && s->state == RUNNING)
+		return s;
+	(void)garret_fail(err, GARRET_NOT_FOUND, "no such session");
+	return NULL;
+}
+
+int session_limits_check(struct engine *e, const struct peer *peer, const struct engine_limits *l,
+			 struct cgroup_limits *ret_before, struct cgroup_limits *ret_after,
+			 const char **ret_group, struct garret_error *err)
+{
+	const struct session *s = find_running(e, peer, l->handle, err);
+
+	if (!s)
+		return -(int)err->code;
+	if (holds_files(s))
+		return garret_fail(err, GARRET_INVALID,
+				   "a file-only session can't be given other limits");
+	*ret_before = s->limits;
+	*ret_group = s->slot->name;
+	return check_new_limits(e, l, &s->limits, ret_after, err);
+}
+
+int session_limits_taken(struct engine *e, const struct peer *peer, uint64_t handle,
+			 const struct cgroup_limits *l, struct garret_error *err)
+{
+	struct session *s = find_running(e, peer, handle, err);
+
+	if (!s)
+		return -(int)err->code;
+	s->limits = *l;
+	log_info("session_limits", "session=%s memory=%llu swap=%llu cpus=%u shares=%u pids=%u",
+		 s->id, (unsigned long long)l->memory_bytes,
+		 (unsigned long long)l->memory_swap_bytes, l->cpu_millis, l->cpu_shares, l->pids);
+	return 0;
+}
+
 void session_peer_gone(struct engine *e, struct peer *peer)
 {
 	struct session *s;
@@ -626,6 +668,7 @@ bool session_restore(struct engine *e, const char *slot_name, const struct store
 	s->slot = slot;
 	s->handle = slot->handle;
 	s->pid = m->pid;
+	cgroups_get(&e->cg, slot->name, &s->limits);
 	s->pidfd = take_fd(pidfd);
 	if (loop_io_add(e->loop, &s->pid_io, s->pidfd, EPOLLIN, on_pid, s, NULL) < 0)
 		session_end(s); /* its end is noticed by its groups becoming empty */

@@ -33,6 +33,15 @@ int session_purge(struct engine *e, const char *id, unsigned what, uint64_t used
 		  struct garret_error *err);
 int session_usage(struct engine *e, const struct peer *peer, uint64_t handle,
 		  struct engine_usage *ret, struct garret_error *err);
+/*
+ * What a living session would have for limits, and has now; *ret_group (borrowed) is its
+ * control group.  Then: it was given them.
+ */
+int session_limits_check(struct engine *e, const struct peer *peer, const struct engine_limits *l,
+			 struct cgroup_limits *ret_before, struct cgroup_limits *ret_after,
+			 const char **ret_group, struct garret_error *err);
+int session_limits_taken(struct engine *e, const struct peer *peer, uint64_t handle,
+			 const struct cgroup_limits *l, struct garret_error *err);
 /* The peer is gone: its sessions end, but for durable ones. */
 void session_peer_gone(struct engine *e, struct peer *peer);
 void session_end_everything(struct engine *e);

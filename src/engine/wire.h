@@ -76,6 +76,7 @@ enum build_flags {
 struct build_order {
 	uint32_t flags, filter; /* enum filter_kind */
 	uint32_t pids;          /* of the main user */
+	uint32_t max_pids;      /* to which that may be raised later */
 	uint64_t tmpfs_bytes;
 	uint8_t nonce[INIT_NONCE];
 	char hostname[ENGINE_ID_MAX + 1];

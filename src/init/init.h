@@ -17,8 +17,8 @@ struct init_params {
 	int v1_memory_fd; /* O_PATH or O_RDONLY of a file that counts OOM kills, or -EBADF */
 	uint32_t run_uid, run_gid; /* of the main user, inside */
 	/* RLIMIT_NPROC of runs, 0: none.  For sessions whose runs are all of one user that is
-	 * nobody else's. */
-	uint32_t run_processes;
+	 * nobody else's.  INIT_PROCESSES may change it up to the maximum. */
+	uint32_t run_processes, max_run_processes;
 	bool run_filter; /* each run adds a filter that answers clone3 and openat2 with ENOSYS */
 	bool files_only; /* no runs: only files are looked at */
 	uint8_t nonce[INIT_NONCE];

@@ -164,6 +164,23 @@ static bool on_worker(struct request *q)
 	return true;
 }
 
+static bool on_processes(struct request *q)
+{
+	struct init_params *params = &q->s->p;
+	uint32_t n = get_u32(q->g);
+	struct put p;
+
+	if (!get_done(q->g))
+		return false;
+	/* Who speaks to init is trusted with the session, not with what the engine allows it. */
+	if (params->run_processes)
+		params->run_processes =
+			n ? MIN(n, params->max_run_processes) : params->max_run_processes;
+	init_begin(&p, conn_frame(), INIT_DONE, q->number);
+	conn_answer(q->conn, &p);
+	return true;
+}
+
 static bool on_ping(struct request *q)
 {
 	struct put p;
@@ -225,6 +242,7 @@ static const struct {
 	[INIT_PING] = { on_ping, false, false, 0 },
 	[INIT_WORKER] = { on_worker, false, false, 1 },
 	[INIT_LIST] = { on_list, false, false, 0 },
+	[INIT_PROCESSES] = { on_processes, false, false, 0 },
 };
 
 bool request_handle(struct conn *c, bool *greeted, const struct init_header *h, struct get *g,

@@ -65,6 +65,32 @@ bool engine_get_open(struct get *g, struct engine_open *ret)
 	return get_done(g) && ret->network < ENGINE_NETS && !(ret->flags & ~known);
 }
 
+void engine_put_limits(struct put *p, const struct engine_limits *l)
+{
+	put_u64(p, l->handle);
+	put_u8(p, l->which);
+	put_u64(p, l->memory_bytes);
+	put_u64(p, l->memory_swap_bytes);
+	put_u32(p, l->cpu_millis);
+	put_u32(p, l->cpu_shares);
+	put_u32(p, l->pids);
+}
+
+bool engine_get_limits(struct get *g, struct engine_limits *ret)
+{
+	const uint8_t known = ENGINE_LIMIT_MEMORY | ENGINE_LIMIT_SWAP | ENGINE_LIMIT_CPUS |
+			      ENGINE_LIMIT_SHARES | ENGINE_LIMIT_PIDS;
+
+	ret->handle = get_u64(g);
+	ret->which = get_u8(g);
+	ret->memory_bytes = get_u64(g);
+	ret->memory_swap_bytes = get_u64(g);
+	ret->cpu_millis = get_u32(g);
+	ret->cpu_shares = get_u32(g);
+	ret->pids = get_u32(g);
+	return get_done(g) && ret->which && !(ret->which & ~known);
+}
+
 void engine_put_hello(struct put *p, const struct engine_hello *h)
 {
 	put_u16(p, h->major);

@@ -26,19 +26,20 @@
 
 enum engine_type {
 	/* requests */
-	ENGINE_HELLO = 1,      /* u16 major, u16 minor */
-	ENGINE_OPEN = 2,       /* struct engine_open, + the init socket, + a directory per volume */
-	ENGINE_CLOSE = 3,      /* u64 handle, u8 enum engine_close: answered when nothing lives */
-	ENGINE_USAGE = 4,      /* u64 handle */
-	ENGINE_DOCTOR = 5,     /* answered by DOCTOR_ROWs and DONE */
+	ENGINE_HELLO = 1,  /* u16 major, u16 minor */
+	ENGINE_OPEN = 2,   /* struct engine_open, + the init socket, + a directory per volume */
+	ENGINE_CLOSE = 3,  /* u64 handle, u8 enum engine_close: answered when nothing lives */
+	ENGINE_USAGE = 4,  /* u64 handle */
+	ENGINE_DOCTOR = 5, /* answered by DOCTOR_ROWs and DONE */
 	/* u8: 1 with sizes, which takes long.  A WORKSPACE for each that is kept, and DONE */
 	ENGINE_WORKSPACES = 6,
 	/* str id that no session has open, u8 bits of enum engine_purge, u64 used_ms: CONFLICT
 	 * when it was used at another time than that; 0: whenever */
 	ENGINE_PURGE = 7,
-	ENGINE_OWNER = 8,      /* tag[16]: for whom this connection keeps sessions, before any */
-	ENGINE_ADOPT = 9,      /* u64 handle of a durable session whose owner has gone: OPENED */
-	ENGINE_SETTLE = 10,    /* the owner's durable sessions that it did not adopt end */
+	ENGINE_OWNER = 8,   /* tag[16]: for whom this connection keeps sessions, before any */
+	ENGINE_ADOPT = 9,   /* u64 handle of a durable session whose owner has gone: OPENED */
+	ENGINE_SETTLE = 10, /* the owner's durable sessions that it did not adopt end */
+	ENGINE_LIMITS = 12, /* struct engine_limits: answered when they are in force */
 
 	/* answers, and DIED, which nobody asked for */
 	ENGINE_HELLO_OK = 64, /* struct engine_hello */
@@ -74,7 +75,15 @@ enum engine_open_flags {
 	ENGINE_OPEN_DURABLE = 16,
 };
 
-enum { ENGINE_LIMIT_DISK = 32 }; /* in engine_hello.limits */
+/* Bits of engine_hello.limits and, but for the disk, of engine_limits.which. */
+enum engine_limit {
+	ENGINE_LIMIT_MEMORY = 1,
+	ENGINE_LIMIT_SWAP = 2,
+	ENGINE_LIMIT_CPUS = 4,
+	ENGINE_LIMIT_SHARES = 8,
+	ENGINE_LIMIT_PIDS = 16,
+	ENGINE_LIMIT_DISK = 32,
+};
 
 enum engine_cgroup { ENGINE_CGROUP_NONE, ENGINE_CGROUP_V1, ENGINE_CGROUP_V2, ENGINE_CGROUP_HYBRID };
 
@@ -125,11 +134,19 @@ struct engine_open {
 	struct engine_volume volumes[ENGINE_VOLUMES_MAX];
 };
 
+/* New limits of a living session; the numbers as in engine_open. */
+struct engine_limits {
+	uint64_t handle;
+	uint8_t which; /* of enum engine_limit: the others stay as they are */
+	uint64_t memory_bytes, memory_swap_bytes;
+	uint32_t cpu_millis, cpu_shares, pids;
+};
+
 struct engine_hello {
 	uint16_t major, minor;
 	uint8_t cgroup;   /* enum engine_cgroup */
 	uint8_t networks; /* bit per enum engine_network that can be given */
-	uint8_t limits;   /* bits: 1 memory, 2 swap, 4 cpus, 8 cpu shares, 16 pids, 32 disk */
+	uint8_t limits;   /* enum engine_limit that can be given */
 	uint8_t seccomp;  /* 1 on, 0 off (test build) */
 	uint64_t max_memory_bytes;
 	uint32_t max_cpu_millis, max_pids, max_sessions;
@@ -151,13 +168,13 @@ struct engine_usage {
 
 /* A workspace on the disk, whether a session has it open or not. */
 struct engine_workspace {
-	const char *id;   /* borrowed */
-	uint64_t bytes;   /* on disk */
-	uint64_t files;   /* names below it, those of directories too */
-	uint64_t used_ms; /* wall time of the last open or close */
+	const char *id;    /* borrowed */
+	uint64_t bytes;    /* on disk */
+	uint64_t files;    /* names below it, those of directories too */
+	uint64_t used_ms;  /* wall time of the last open or close */
 	uint64_t layer_ms; /* the same of its write layer; 0: there is none */
 	uint8_t ours;      /* it carries our mark: made, or used, by an engine */
-	uint8_t partial;  /* bytes and files are what was counted until time was over */
+	uint8_t partial;   /* bytes and files are what was counted until time was over */
 };
 
 bool engine_parse(struct get *g, const void *frame, size_t n, struct init_header *ret);
@@ -167,6 +184,8 @@ void engine_begin(struct put *p, void *buf /* ENGINE_FRAME_MAX */, uint16_t type
 void engine_put_open(struct put *p, const struct engine_open *o);
 /* Bounds and enums only; what they mean is the engine's business. Strings are borrowed. */
 bool engine_get_open(struct get *g, struct engine_open *ret);
+void engine_put_limits(struct put *p, const struct engine_limits *l);
+bool engine_get_limits(struct get *g, struct engine_limits *ret);
 void engine_put_hello(struct put *p, const struct engine_hello *h);
 bool engine_get_hello(struct get *g, struct engine_hello *ret);
 void engine_put_opened(struct put *p, const struct engine_opened *o);

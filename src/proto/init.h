@@ -23,7 +23,7 @@
 #include "proto/cursor.h"
 
 #define INIT_MAJOR 1
-#define INIT_MINOR 1 /* 1: LIST, STDIN_HELD */
+#define INIT_MINOR 1 /* 1: LIST, STDIN_HELD, PROCESSES */
 
 #define INIT_HEADER_BYTES 16
 #define INIT_FRAME_MAX (64 * 1024)
@@ -59,6 +59,9 @@ enum init_type {
 	 * (proto/files.h).  One that had the slot is killed. */
 	INIT_WORKER = 13,
 	INIT_LIST = 14, /* LISTED until everything was said, then DONE */
+	/* u32: runs that begin from now on may have so many processes of their user (RLIMIT_NPROC),
+	 * at most as many as init was started with for a maximum; 0: that */
+	INIT_PROCESSES = 16,
 
 	/* from init */
 	INIT_HELLO_OK = 64,    /* u16 major, u16 minor, nonce[16], u32 runs known */

@@ -322,6 +322,16 @@ void engine_client_close(struct engine_client *c, uint64_t handle, enum engine_c
 	ask(c, ENGINE_CLOSE, &p, NULL, 0, ctx)->done = done;
 }
 
+void engine_client_limits(struct engine_client *c, const struct engine_limits *l,
+			  engine_done_fn done, void *ctx)
+{
+	struct put p;
+
+	engine_begin(&p, c->frame, ENGINE_LIMITS, ++c->last_request);
+	engine_put_limits(&p, l);
+	ask(c, ENGINE_LIMITS, &p, NULL, 0, ctx)->done = done;
+}
+
 void engine_client_usage(struct engine_client *c, uint64_t handle, engine_usage_fn done, void *ctx)
 {
 	struct put p;

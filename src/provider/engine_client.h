@@ -53,6 +53,9 @@ void engine_client_open(struct engine_client *c, const struct engine_open *o, in
 			const int *volume_fds, engine_opened_fn done, void *ctx);
 void engine_client_close(struct engine_client *c, uint64_t handle, enum engine_close how,
 			 engine_done_fn done, void *ctx);
+/* CONFLICT: the session uses more memory than that, and it can't be taken back. */
+void engine_client_limits(struct engine_client *c, const struct engine_limits *l,
+			  engine_done_fn done, void *ctx);
 void engine_client_usage(struct engine_client *c, uint64_t handle, engine_usage_fn done, void *ctx);
 /*
  * The workspaces on the engine's disk: row for each (borrowed), in no order, and then done.

@@ -490,3 +490,13 @@ void init_client_ping(struct init_client *c)
 	init_begin(&p, frame, INIT_PING, ++c->last_request);
 	finish(c, &p);
 }
+
+void init_client_processes(struct init_client *c, uint32_t n)
+{
+	uint8_t frame[INIT_FRAME_MAX];
+	struct put p;
+
+	init_begin(&p, frame, INIT_PROCESSES, ++c->last_request);
+	put_u32(&p, n);
+	finish(c, &p);
+}

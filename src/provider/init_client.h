@@ -68,6 +68,8 @@ void init_client_winch(struct init_client *c, const uint8_t *run, uint16_t rows,
 void init_client_spool(struct init_client *c, uint32_t index, int out_fd, int err_fd);
 void init_client_ping(struct init_client *c);
 uint64_t init_client_list(struct init_client *c); /* the request number, for done() */
+/* Of runs that begin later; 0: as many as the engine allows at all. */
+void init_client_processes(struct init_client *c, uint32_t n);
 /* Start a file worker in that slot with its end of a socket pair; the number for done(). */
 uint64_t init_client_worker(struct init_client *c, uint32_t slot, int sock);
 /* Init has much to take already: what can wait should. */

@@ -402,6 +402,66 @@ static void native_usage(struct box *b, box_usage_fn done, void *ctx)
 	engine_client_usage(b->p->engine, b->handle, on_usage, w);
 }
 
+/* ---- limits ---- */
+
+_Static_assert((int)BOX_MEMORY == (int)ENGINE_LIMIT_MEMORY &&
+		       (int)BOX_SWAP == (int)ENGINE_LIMIT_SWAP &&
+		       (int)BOX_CPUS == (int)ENGINE_LIMIT_CPUS &&
+		       (int)BOX_SHARES == (int)ENGINE_LIMIT_SHARES &&
+		       (int)BOX_PIDS == (int)ENGINE_LIMIT_PIDS,
+	       "the bits of both are the same");
+
+unsigned native_limits(uint8_t hello)
+{
+	return hello & (BOX_MEMORY | BOX_SWAP | BOX_CPUS | BOX_SHARES | BOX_PIDS);
+}
+
+struct limits_wait {
+	struct provider *p;
+	uint64_t handle;
+	uint32_t pids;
+	bool processes; /* init is to be told as well */
+	box_done_fn done;
+	void *ctx;
+};
+
+static struct box *find_box(struct provider *p, uint64_t handle)
+{
+	struct box *b;
+
+	list_foreach (b, &p->boxes, link)
+		if (b->handle == handle)
+			return b;
+	return NULL;
+}
+
+static void on_limits(void *ctx, const struct garret_error *err)
+{
+	struct limits_wait *w = ctx;
+	struct box *b = find_box(w->p, w->handle); /* it may be gone */
+
+	if (!err && w->processes && b && b->init)
+		init_client_processes(b->init, w->pids);
+	w->done(w->ctx, err);
+	free(w);
+}
+
+static void native_set_limits(struct box *b, unsigned which, const struct box_limits *l,
+			      box_done_fn done, void *ctx)
+{
+	struct limits_wait *w = xnew(struct limits_wait);
+	const struct engine_limits limits = { .handle = b->handle,
+					      .which = (uint8_t)which,
+					      .memory_bytes = l->memory_bytes,
+					      .memory_swap_bytes = l->memory_swap_bytes,
+					      .cpu_millis = l->cpu_millis,
+					      .cpu_shares = l->cpu_shares,
+					      .pids = l->pids };
+
+	*w = (struct limits_wait){ b->p, b->handle, l->pids, which & BOX_PIDS, done, ctx };
+	engine_client_limits(b->p->engine, &limits, on_limits, w);
+}
+
 /* ---- what is kept ---- */
 
 struct kept_wait {
@@ -459,6 +519,7 @@ const struct provider_ops native_ops = {
 	.settle = native_settle,
 	.close = native_close,
 	.usage = native_usage,
+	.limits = native_set_limits,
 	.run = native_run,
 	.state = native_state,
 	.runs = native_runs,
@@ -577,16 +638,12 @@ static void on_keeper_gone(void *ctx, const struct garret_error *err)
 static void on_engine_died(void *ctx, uint64_t handle, enum engine_death how)
 {
 	struct provider *p = ctx;
-	struct box *b;
+	struct box *b = find_box(p, handle);
+	struct garret_error err = { 0 };
 
 	(void)how;
-	list_foreach (b, &p->boxes, link)
-		if (b->handle == handle && !b->dead) {
-			struct garret_error err = { 0 };
-
-			on_init_lost(b, &err);
-			return;
-		}
+	if (b && !b->dead)
+		on_init_lost(b, &err);
 }
 
 static const struct engine_events engine_events = {

@@ -23,6 +23,8 @@ struct native_config {
 	void *ctx;
 };
 
+/* What engine_hello says of limits, as bits of enum box_limit. */
+unsigned native_limits(uint8_t hello);
 int native_new(const struct native_config *config, struct provider **ret, struct garret_error *err);
 struct provider *native_free(struct provider *p); /* boxes must be closed */
 

@@ -22,6 +22,8 @@ import time
 # proto/engine.h
 HELLO, OPEN, CLOSE, USAGE, DOCTOR, WORKSPACES, PURGE, OWNER, ADOPT, SETTLE = range(1, 11)
 SIZES = b"\x01"  # of a WORKSPACES
+LIMITS = 12
+L_MEMORY, L_SWAP, L_CPUS, L_SHARES, L_PIDS = 1, 2, 4, 8, 16
 HELLO_OK, OPENED, DONE, ERROR, USAGE_OK, DOCTOR_ROW, DIED, WORKSPACE = range(64, 72)
 NONE, HOST, BRIDGE = range(3)
 CONNECTED, EPHEMERAL, ATTACH, FILES, DURABLE = 1, 2, 4, 8, 16
@@ -207,6 +209,9 @@ class Engine(Sock):
             for fd in opened:
                 os.close(fd)
         return Session(self, ours, *struct.unpack("<QIQQIB", body)[:5])
+
+    def relimit(self, handle, which, memory=0, swap=0, cpu_millis=0, cpu_shares=0, pids=0, timeout=40):
+        self.call(LIMITS, struct.pack("<QBQQIII", handle, which, memory, swap, cpu_millis, cpu_shares, pids), timeout=timeout)
 
     def usage(self, handle):
         body = self.call(USAGE, struct.pack("<Q", handle), want=USAGE_OK)

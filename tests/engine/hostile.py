@@ -215,8 +215,8 @@ def false_headers_end_the_connection() -> None:
 @test
 def every_type_with_every_length() -> None:
     def attack(host: Host, engine: g.Engine) -> None:
-        lengths = [0, 1, 3, 4, 5, 7, 8, 9, 10, 79, 80, 81, 1000, g_frame_max() - 16]
-        for kind in [*range(0, 12), 62, *range(64, 72), 255, 256, 32767, 65535]:
+        lengths = [0, 1, 3, 4, 5, 7, 8, 9, 10, 36, 37, 38, 79, 80, 81, 1000, g_frame_max() - 16]
+        for kind in [*range(0, 14), 62, *range(64, 72), 255, 256, 32767, 65535]:
             for n in lengths:
                 for filler in (b"\0", b"\xff"):
                     for fds in ([], [0], [0] * 33):
@@ -269,9 +269,9 @@ def messages_before_and_after_the_greeting() -> None:
         engine = b.engine(peer_uid=PEER, hello=False)
 
         def attack() -> None:
-            for kind in (g.OPEN, g.CLOSE, g.USAGE, g.DOCTOR, g.WORKSPACES, g.PURGE, g.OWNER, g.ADOPT, g.SETTLE):
+            for kind in (g.OPEN, g.CLOSE, g.USAGE, g.DOCTOR, g.WORKSPACES, g.PURGE, g.OWNER, g.ADOPT, g.SETTLE, g.LIMITS):
                 body = {g.OPEN: g.open_body("x"), g.CLOSE: bytes(9), g.USAGE: bytes(8), g.PURGE: g.purge_body("x"), g.WORKSPACES: g.SIZES,
-                        g.OWNER: bytes(16), g.ADOPT: bytes(8)}.get(kind, b"")
+                        g.OWNER: bytes(16), g.ADOPT: bytes(8), g.LIMITS: bytes(8) + b"\x01" + bytes(28)}.get(kind, b"")
                 assert engine.answer(engine.send(kind, body))[0] == g.ERROR
             for major in (0, 2, 255, 65535):
                 assert engine.answer(engine.send(g.HELLO, struct.pack("<HH", major, 0)))[0] == g.ERROR

@@ -663,6 +663,108 @@ class Limits(EngineTest):
             self.error("INVALID", self.engine.open, "b", **{field: value})
 
 
+class NewLimits(EngineTest):
+    """ENGINE_LIMITS: a living session gets others."""
+
+    def limit_files(self, session, *names):
+        with open(f"/proc/{session.pid}/cgroup") as f:
+            paths = {line.rstrip().split(":", 2)[2] for line in f}
+        found = set()
+        for path in paths:
+            path = path.removesuffix("/init")
+            for at in glob.glob(f"/sys/fs/cgroup/*{path}") + [f"/sys/fs/cgroup{path}"]:
+                for name in names:
+                    if self.group in at and os.path.exists(f"{at}/{name}"):
+                        with open(f"{at}/{name}") as f:
+                            found.add(f.read().strip())
+        return found
+
+    def memory_and_swap(self, session):
+        return (self.limit_files(session, "memory.limit_in_bytes", "memory.max"),
+                self.limit_files(session, "memory.memsw.limit_in_bytes"))
+
+    def test_memory_in_every_direction(self):
+        s = self.engine.open("m", memory=64 * MiB)
+        # Up, down, swap alone, crossing: the kernel wants memory <= memory and swap at every moment.
+        for memory, swap in ((128, 128), (64, 64), (64, 300), (200, 300), (300, 300), (100, 400), (390, 395), (64, 64), (500, 600), (32, 700)):
+            self.engine.relimit(s.handle, g.L_MEMORY | g.L_SWAP, memory * MiB, swap * MiB)
+            have, both = self.memory_and_swap(s)
+            self.assertEqual(have, {str(memory * MiB)})
+            self.assertLessEqual(both, {str(swap * MiB)})
+            self.assertEqual(self.engine.usage(s.handle)["memory_limit"], memory * MiB)
+        self.engine.relimit(s.handle, g.L_MEMORY | g.L_SWAP, 400 * MiB)  # swap as memory
+        self.assertLessEqual(self.memory_and_swap(s)[1], {str(400 * MiB)})
+        self.assertEqual(s.run(["python3", "-c", "a = bytearray(200 << 20)"]).code, 0)
+        s.close()
+
+    def test_only_what_is_named(self):
+        s = self.engine.open("o", memory=64 * MiB, cpu_millis=500, cpu_shares=512, pids=30)
+        self.engine.relimit(s.handle, g.L_PIDS, memory=1, swap=1, cpu_millis=1, cpu_shares=1, pids=40)
+        self.assertEqual(self.memory_and_swap(s)[0], {str(64 * MiB)})
+        self.assertEqual(self.limit_files(s, "pids.max"), {"41"})
+        self.assertTrue(self.limit_files(s, "cpu.cfs_quota_us", "cpu.max") & {"50000", "50000 100000"})
+        self.engine.relimit(s.handle, g.L_CPUS | g.L_SHARES, cpu_millis=700, cpu_shares=2048)
+        self.assertTrue(self.limit_files(s, "cpu.cfs_quota_us", "cpu.max") & {"70000", "70000 100000"})
+        self.assertTrue(self.limit_files(s, "cpu.shares", "cpu.weight") & {"2048", "79"})
+        self.engine.relimit(s.handle, g.L_SHARES)  # the default again
+        self.assertTrue(self.limit_files(s, "cpu.shares", "cpu.weight") & {"1024", "100"})
+        s.close()
+
+    def test_memory_in_use_is_not_taken(self):
+        s = self.engine.open("u", memory=300 * MiB)
+        rid = s.start(["python3", "-c", "import time; a = bytearray(100 << 20); a[::4096] = b'x' * len(a[::4096]); print('has', flush=True); time.sleep(60)"])
+        while not s.runs[rid].stdout:
+            s.step()
+        before = self.memory_and_swap(s)
+        self.error("CONFLICT", self.engine.relimit, s.handle, 31, 50 * MiB, 50 * MiB, 100, 2, 20)
+        self.assertEqual(self.memory_and_swap(s), before)  # nor anything else of it
+        self.assertFalse(self.limit_files(s, "pids.max") & {"21"})
+        self.assertEqual(s.sh("echo alive").stdout, b"alive\n")
+        self.assertEqual(self.engine.usage(s.handle)["oom_kills"], 0)
+        self.engine.relimit(s.handle, g.L_MEMORY | g.L_SWAP, 200 * MiB, 200 * MiB)  # fits
+        self.assertEqual(self.memory_and_swap(s)[0], {str(200 * MiB)})
+        s.close()
+
+    def test_page_cache_is_taken(self):
+        s = self.engine.open("c", memory=400 * MiB)
+        s.sh("head -c 200000000 /dev/zero > f; cat f > /dev/null")
+        self.engine.relimit(s.handle, g.L_MEMORY | g.L_SWAP, 64 * MiB, 64 * MiB)
+        self.assertEqual(self.memory_and_swap(s)[0], {str(64 * MiB)})
+        self.assertEqual(s.sh("stat -c %s f").stdout, b"200000000\n")
+        s.close(purge=True)
+
+    def test_bounds(self):
+        s = self.engine.open("b", memory=64 * MiB)
+        for which, fields in ((g.L_MEMORY, {"memory": 1}), (g.L_MEMORY, {"memory": 1 << 62}), (g.L_MEMORY, {"memory": 128 * MiB}),
+                              (g.L_SWAP, {"swap": 32 * MiB}), (g.L_SWAP, {"swap": 1 << 62}), (g.L_CPUS, {"cpu_millis": 1}), (g.L_CPUS, {"cpu_millis": 1 << 31}),
+                              (g.L_SHARES, {"cpu_shares": 1}), (g.L_PIDS, {"pids": 1 << 31}), (0, {}), (32, {}), (255, {"memory": 64 * MiB})):
+            self.error("INVALID", self.engine.relimit, s.handle, which, **fields)
+        self.assertEqual(self.memory_and_swap(s)[0], {str(64 * MiB)})
+        self.error("NOT_FOUND", self.engine.relimit, s.handle + 1, g.L_PIDS, pids=20)
+        self.error("NOT_FOUND", self.engine.relimit, 0, g.L_PIDS, pids=20)
+        s.close()
+        self.error("NOT_FOUND", self.engine.relimit, s.handle, g.L_PIDS, pids=20)
+
+    def test_many_at_once_and_a_close_between(self):
+        sessions = [self.engine.open(f"n{i}", memory=200 * MiB) for i in range(6)]
+        asked = []
+        for size in (180, 160, 300, 64):
+            for s in sessions:
+                body = struct.pack("<QBQQIII", s.handle, 3, size * MiB, size * MiB, 0, 0, 0)
+                asked.append((s, self.engine.send(g.LIMITS, body)))
+        closing = self.engine.send(g.CLOSE, struct.pack("<QB", sessions[0].handle, 0))
+        answers = {}
+        while len(answers) < len(asked) + 1:
+            kind, number, body = self.engine.receive()
+            answers[number] = kind
+        self.assertEqual(answers.pop(closing), g.DONE)
+        for s, number in asked:
+            self.assertIn(answers[number], (g.DONE, g.ERROR) if s is sessions[0] else (g.DONE,))
+        for s in sessions[1:]:
+            self.assertEqual(self.memory_and_swap(s)[0], {str(64 * MiB)})
+            s.close()
+
+
 FSGETXATTR, FSSETXATTR = 0x801C581F, 0x401C5820
 
 

@@ -63,6 +63,7 @@ static void engine_bodies(const uint8_t *data, size_t n)
 	struct engine_opened d;
 	struct engine_usage u;
 	struct engine_workspace w;
+	struct engine_limits l;
 	struct put p;
 	struct get g;
 
@@ -96,6 +97,13 @@ static void engine_bodies(const uint8_t *data, size_t n)
 	if (engine_get_workspace(&g, &w)) {
 		CHECK(strlen(w.id) <= ENGINE_ID_MAX);
 		engine_put_workspace(&p, &w);
+		same(&p, data, n);
+	}
+	get_init(&g, data, n);
+	put_init(&p, frame, sizeof(frame));
+	if (engine_get_limits(&g, &l)) {
+		CHECK(l.which && l.which < ENGINE_LIMIT_DISK);
+		engine_put_limits(&p, &l);
 		same(&p, data, n);
 	}
 }

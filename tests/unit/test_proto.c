@@ -132,4 +132,33 @@ TEST(an_open_survives_the_way_and_bounds_hold)
 	assert_false(engine_get_open(&g, &r));
 }
 
+TEST(new_limits_survive_the_way_and_name_only_what_there_is)
+{
+	static const struct {
+		uint8_t which;
+		bool good;
+	} cases[] = { { ENGINE_LIMIT_MEMORY, true },
+		      { 31, true },
+		      { 0, false },
+		      { ENGINE_LIMIT_DISK, false },
+		      { 255, false } };
+	struct engine_limits l = { 7, 0, 1ull << 30, 2ull << 30, 1500, 512, 99 }, r;
+	struct init_header h;
+	struct put p;
+	struct get g;
+	uint32_t n;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		l.which = cases[i].which;
+		engine_begin(&p, frame, ENGINE_LIMITS, 1);
+		engine_put_limits(&p, &l);
+		n = engine_end(&p);
+		assert_true(engine_parse(&g, frame, n, &h));
+		assert_int_equal(engine_get_limits(&g, &r), cases[i].good);
+	}
+	assert_int_equal(r.handle, 7);
+	assert_int_equal(r.memory_swap_bytes, 2ull << 30);
+	assert_int_equal(r.pids, 99);
+}
+
 TEST_MAIN
