@@ -285,13 +285,41 @@ static void put_tree(struct file_answer *a, const struct file_end *end,
 	strbuf_reset(&st->item);
 }
 
+/* One that isn't even looked for. */
+static void put_refused(struct strbuf *out, const char *id, const char *text, int status)
+{
+	json_open(out, '{');
+	json_put_key(out, "session_id");
+	json_put_string(out, id);
+	json_put_raw(out, "\"tree\":null");
+	json_put_key(out, "error");
+	json_put_string(out, text);
+	json_put_key(out, "status_code");
+	json_put_int(out, status);
+	json_close(out, '}');
+}
+
+/* Those from `at` on that are of other tenants than the caller's; the first that isn't. */
+static size_t put_foreign(const struct call *c, struct strbuf *out, const char *const *ids,
+			  size_t at)
+{
+	const char *tenant = c->caller.tenant;
+	char text[100];
+
+	for (; *tenant && ids[at] && !service_owns(c->service, tenant, ids[at]); at++) {
+		(void)snprintf(text, sizeof(text), "No workspace for session: %s", ids[at]);
+		put_refused(out, ids[at], text, 404);
+	}
+	return at;
+}
+
 static bool trees_each(struct file_answer *a, const struct file_end *end,
 		       const struct garret_error *err)
 {
 	struct archive_state *st = a->extra;
 
 	put_tree(a, end, err);
-	st->at++;
+	st->at = put_foreign(a->call, &a->out, st->ids, st->at + 1);
 	if (st->ids[st->at]) {
 		free(a->archive);
 		a->archive = xstrdup(st->ids[st->at]);
@@ -317,16 +345,8 @@ static bool refuse_trees(struct call *c, const struct archive_values *v)
 		return false;
 	strbuf_addf(&text, "Path '%s' is outside the workspace", path_or_root(v));
 	strbuf_addstr(&out, "{\"results\":[");
-	for (size_t i = 0; v->sessions[i]; i++) {
-		json_open(&out, '{');
-		json_put_key(&out, "session_id");
-		json_put_string(&out, v->sessions[i]);
-		json_put_raw(&out, "\"tree\":null");
-		json_put_key(&out, "error");
-		json_put_string(&out, text.buf);
-		json_put_raw(&out, "\"status_code\":400");
-		json_close(&out, '}');
-	}
+	for (size_t i = 0; v->sessions[i]; i++)
+		put_refused(&out, v->sessions[i], text.buf, 400);
 	strbuf_addstr(&out, "]}");
 	call_answer(c, 200, &out);
 	return true;
@@ -338,23 +358,35 @@ void archive_trees(struct call *c)
 		.entry = trees_entry, .end = trees_end, .each = trees_each, .release = state_release
 	};
 	const struct archive_values *v = c->values;
+	struct strbuf out = STRBUF_INIT;
 	struct archive_state *st;
 	struct file_answer *a;
+	size_t first;
 
 	if (refuse_trees(c, v))
 		return;
-	a = begin(c, &kind, v->sessions[0], path_or_root(v), "directory", tree_request(v));
-	if (!a)
+	strbuf_addstr(&out, "{\"results\":[");
+	first = put_foreign(c, &out, v->sessions, 0);
+	if (!v->sessions[first]) {
+		strbuf_addstr(&out, "]}");
+		call_answer(c, 200, &out);
 		return;
+	}
+	a = begin(c, &kind, v->sessions[first], path_or_root(v), "directory", tree_request(v));
+	if (!a) {
+		strbuf_release(&out);
+		return;
+	}
 	st = a->extra;
 	st->ids = v->sessions;
+	st->at = first;
 	st->path = xstrdup(a->path);
 	st->rq = tree_request(v);
 	st->rq.flags |= FILE_RELATIVE | FILE_NOFOLLOW;
 	st->rq.path = st->path;
-	json_open(&a->out, '{');
-	json_put_key(&a->out, "results");
-	json_open(&a->out, '[');
+	a->items = first;
+	strbuf_add(&a->out, out.buf, out.len);
+	strbuf_release(&out);
 }
 
 /* ---- read ---- */
@@ -470,7 +502,10 @@ static void put_kept(void *ctx, const struct kept_info *k)
 {
 	struct kept_answer *a = ctx;
 	struct strbuf *out = &a->out;
+	const char *tenant = a->call->caller.tenant;
 
+	if (*tenant && !service_owns(a->call->service, tenant, k->id))
+		return;
 	json_open(out, '{');
 	json_put_key(out, "session_id");
 	json_put_string(out, k->id);

@@ -9,6 +9,12 @@ void index_root(struct call *c);
 void index_health(struct call *c);
 /* policy.c */
 void policy_get(struct call *c);
+void policy_put(struct call *c);
+/* tokens.c */
+void tokens_list(struct call *c);
+void tokens_add(struct call *c);
+void tokens_revoke(struct call *c);
+void tokens_rotate(struct call *c);
 /* sessions.c */
 void sessions_open(struct call *c);
 void sessions_list(struct call *c);
@@ -80,6 +86,12 @@ void openapi_page(struct call *c);
 struct open_values {
 	const char *session_id, *runtime, *tenant;
 	bool reuse, attach;
+};
+
+struct token_values {
+	const char *name, *scope, *tenant;
+	bool read_only;
+	double expires_in, overlap_seconds;
 };
 
 struct usage_values {

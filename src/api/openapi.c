@@ -33,6 +33,10 @@ static const struct {
 	  "persist_containers:boolean sandbox_uid:integer? workspace_ttl:integer? "
 	  "container_ttl:integer? tmpfs_size:string? prewarm:boolean buildkit:boolean "
 	  "native_files:boolean native_writes:boolean native_realpath:boolean" },
+	{ "Token", "name:string scope:string tenant:string? read_only:boolean active:boolean "
+		   "created_at:number expires_at:number? last_used_at:number? revoked_at:number?" },
+	{ "TokenList", "tokens:Token*" },
+	{ "MintedToken", "token:string info:Token" },
 	{ "SessionUsage", "memory_bytes:integer? memory_limit_bytes:integer? cpu_percent:number? "
 			  "pids:integer?" },
 	{ "SessionInfo", "session_id:string runtime:string tenant:string? alive:boolean "
@@ -151,6 +155,8 @@ static void field_type(struct strbuf *out, const struct json_field *f)
 		[JSON_KIND_NAME] = "{\"type\":\"string\"",
 		[JSON_KIND_PATH] = "{\"type\":\"string\"",
 		[JSON_KIND_NAMES] = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}",
+		[JSON_KIND_SIZE] = "{\"type\":\"string\"",
+		[JSON_KIND_TABLE] = "{\"type\":\"object\"",
 		[JSON_KIND_PATHS] = "{\"type\":\"array\",\"items\":{\"type\":\"string\"}",
 		[JSON_KIND_SIGNAL] = "{\"type\":[\"string\",\"integer\"]",
 	};
@@ -250,10 +256,15 @@ static void answers(struct strbuf *out, const struct route *r)
 		strbuf_addstr(out, "}}}");
 	}
 	if (r->auth != ROUTE_OPEN)
-		json_put_raw(out, "\"401\":{\"description\":\"Invalid or missing token\"}");
+		json_put_raw(out, "\"401\":{\"description\":\"Invalid or missing token\"},"
+				  "\"403\":{\"description\":\"Not in the token's scope\"}");
 	if (r->auth == ROUTE_SESSION)
 		json_put_raw(out, "\"404\":{\"description\":\"No such session\"},"
 				  "\"410\":{\"description\":\"The session has ended\"}");
+	if (r->strict)
+		json_put_raw(out, "\"400\":{\"description\":\"An alias that isn't there\"},"
+				  "\"507\":{\"description\":\"It can't be recorded; nothing "
+				  "has changed\"}");
 	if (r->params || r->query || r->body || r->auth == ROUTE_SESSION)
 		json_put_raw(out, "\"422\":{\"description\":\"Invalid request\"}");
 	json_close(out, '}');

@@ -6,6 +6,7 @@
  */
 #include "api/route.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,16 +205,69 @@ static size_t trimmed_length(const char *s)
 	return n;
 }
 
-/* What is kept of runs can be read when their session is gone. */
-static bool reads_ended(struct call *c, enum auth who, const char *token)
+void route_scope_text(const char *tenant, bool read_only, char out[80])
 {
-	if (!c->route->ended)
+	if (tenant && *tenant)
+		(void)snprintf(out, 80, "tenant:%.64s%s", tenant, read_only ? "+read" : "");
+	else
+		(void)snprintf(out, 80, "%s", read_only ? "read" : "all");
+}
+
+void route_forbid(struct call *c, const char *what)
+{
+	struct strbuf out = STRBUF_INIT;
+	char scope[80], text[200];
+
+	route_scope_text(c->caller.tenant, c->caller.read_only, scope);
+	(void)snprintf(text, sizeof(text), "%s is not allowed with this token (scope %s)", what,
+		       scope);
+	json_open(&out, '{');
+	json_put_key(&out, "detail");
+	json_put_string(&out, text);
+	json_put_key(&out, "scope");
+	json_put_string(&out, scope);
+	json_close(&out, '}');
+	call_answer(c, 403, &out);
+}
+
+static bool scope_allows(const struct call *c)
+{
+	const struct caller *who = &c->caller;
+
+	if (c->route->scope == SCOPE_READ)
+		return true;
+	return !who->read_only && (c->route->scope == SCOPE_WRITE || !*who->tenant);
+}
+
+/* Is what the path names of the caller's tenant, when he has one? */
+static bool in_tenant(struct call *c)
+{
+	const char *tenant = c->caller.tenant, *id = c->params[0];
+
+	if (!*tenant || !(c->session_id || c->route->kept))
+		return true;
+	return id && service_owns(c->service, tenant, id);
+}
+
+/* What is kept of runs can be read when their session is gone. */
+static bool is_there(struct call *c)
+{
+	return service_has_session(c->service, c->session_id) ||
+	       (c->route->ended && service_has_ended_runs(c->service, c->session_id));
+}
+
+/* The caller has a token of the service. */
+static bool admit(struct call *c)
+{
+	if (!scope_allows(c)) {
+		route_forbid(c, "This");
 		return false;
-	if (who == AUTH_SERVICE)
-		return service_has_ended_runs(c->service, c->session_id);
-	if (who == AUTH_ENDED)
-		c->generation = service_ended_generation(c->service, token, c->session_id);
-	return who == AUTH_ENDED && c->generation;
+	}
+	if (c->session_id && (!is_there(c) || !in_tenant(c))) {
+		call_refuse(c, 404, "No such session: %s", c->session_id);
+		return false;
+	}
+	return true;
 }
 
 /* True when the call may go on; else it was answered, or will be. */
@@ -221,7 +275,6 @@ static bool authenticate(struct call *c)
 {
 	const char *sent = http_header(c->rq, "x-sandbox-token");
 	autofree char *token = sent ? xstrndup(sent, trimmed_length(sent)) : NULL;
-	enum auth who;
 
 	if (c->route->auth == ROUTE_OPEN)
 		return true;
@@ -229,23 +282,26 @@ static bool authenticate(struct call *c)
 		refuse_token(c); /* nobody guesses by sending nothing */
 		return false;
 	}
-	who = service_authenticate(c->service, token, c->session_id);
-	c->generation = who == AUTH_SESSION ? service_generation(c->service, c->session_id) : 0;
-	if (reads_ended(c, who, token))
-		return true;
-	if (who == AUTH_SERVICE || (who == AUTH_SESSION && c->session_id)) {
-		if (!c->session_id || service_has_session(c->service, c->session_id))
+	switch (service_authenticate(c->service, token, c->session_id, &c->caller)) {
+	case AUTH_SERVICE:
+		return admit(c);
+	case AUTH_SESSION:
+		c->generation = service_generation(c->service, c->session_id);
+		if (service_has_session(c->service, c->session_id))
 			return true;
-		call_refuse(c, who == AUTH_SERVICE ? 404 : 410,
-			    who == AUTH_SERVICE ? "No such session: %s"
-						: "The session has ended: %s",
-			    c->session_id);
-		return false;
-	}
-	if (who == AUTH_ENDED && c->session_id)
+		/* fallthrough */
+	case AUTH_ENDED:
+		c->generation = c->route->ended
+					? service_ended_generation(c->service, token, c->session_id)
+					: 0;
+		if (c->generation)
+			return true;
 		call_refuse(c, 410, "The session has ended: %s", c->session_id);
-	else
-		wrong_token(c);
+		return false;
+	case AUTH_NONE:
+		break;
+	}
+	wrong_token(c);
 	return false;
 }
 
@@ -275,7 +331,9 @@ static bool read_body_values(struct call *c, struct json_errors *e)
 	struct json_problem problem;
 
 	c->body = json_read(body, &problem);
-	if (c->body) {
+	if (c->body && c->route->strict) {
+		return true;
+	} else if (c->body) {
 		json_check_body(c->body, c->route->body, c->values, e);
 	} else if (problem.kind == JSON_NOT_UTF8) {
 		call_refuse(c, 400, "There was an error parsing the body");
@@ -335,6 +393,8 @@ static void on_body(struct http_request *rq)
 	}
 	if (e.n)
 		call_invalid(c, &e);
+	else if (r->kept && !in_tenant(c))
+		call_refuse(c, 404, "No workspace for session: %s", c->params[0]);
 	else if (r->wakes && service_asleep(c->service, c->session_id))
 		service_wake(c->service, c->session_id, on_awake, call_ref(c));
 	else

@@ -4,8 +4,11 @@
  * checked and finds the values in call->values.
  *
  * Order of the checks: path, method, session id (422), token (401, 410 for one
- * of an ended generation), session (404, service token only), then the body is
- * read (413), parsed (422) and checked together with path and query (422).
+ * of an ended generation), what the token's scope allows (403), session (404,
+ * service token only), then the body is read (413), parsed (422) and checked
+ * together with path and query (422).
+ *
+ * To a token of one tenant the sessions and kept files of others aren't there.
  */
 #ifndef API_ROUTE_H
 #define API_ROUTE_H
@@ -27,13 +30,23 @@ enum route_auth {
 	ROUTE_SESSION, /* that or the session's own; the first path parameter is its id */
 };
 
+/* Which of the service's tokens may call it; a session's own token isn't asked. */
+enum route_scope {
+	SCOPE_ALL,   /* only one that may do everything */
+	SCOPE_WRITE, /* not one that may only look */
+	SCOPE_READ,  /* each of them */
+};
+
 struct route {
 	const char *method, *path; /* "/sessions/{session_id}" */
 	enum route_auth auth;
+	enum route_scope scope;
 	bool head;     /* answers HEAD as well */
 	bool unread;   /* is answered without reading the body */
 	bool upgrades; /* answers 101 and leaves HTTP */
 	bool wakes;    /* needs the environment of the session */
+	bool strict;   /* the handler checks the body itself */
+	bool kept;     /* the first parameter names kept files */
 	bool ended;    /* also of ended generations, as long as something of their runs is kept */
 	size_t body_limit;                              /* 0: 1 MiB */
 	size_t values_size;                             /* of the struct that the tables fill */
@@ -59,6 +72,7 @@ struct call {
 	char *params[CALL_PARAMS_MAX]; /* decoded, in the order of the path */
 	const char *session_id;        /* params[0] of a session route */
 	uint64_t generation;           /* that the token is good for; 0: all, it is the service's */
+	struct caller caller;
 	struct json_t *body;
 	void *values;
 	unsigned refs;
@@ -77,6 +91,11 @@ struct api {
 	unsigned delayed; /* answers that wait because of the throttle */
 	char *openapi;    /* made on first use */
 };
+
+/* The scope of a caller in words: "all", "read", "tenant:NAME", "tenant:NAME+read". */
+void route_scope_text(const char *tenant, bool read_only, char out[80]);
+/* Answer 403 and name the scope. */
+void route_forbid(struct call *c, const char *what);
 
 void route_handle(void *ctx, struct http_request *rq);
 

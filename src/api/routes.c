@@ -1,5 +1,6 @@
 /* The tables: what the wire offers.  The OpenAPI document is made from them. */
 #include "api/handlers.h"
+#include "core/policy_body.h"
 
 /* The last two arguments: the help, and a maximum (may be left out). */
 #define FIELD(type, member, k, f, ...)                                       \
@@ -231,109 +232,137 @@ static const struct json_field archive_read_body[] = {
 	END
 };
 
+static const struct json_field token_params[] = {
+	FIELD(token_values, name, JSON_KIND_NAME, JSON_REQUIRED, NULL),
+	END
+};
+static const struct json_field token_body[] = {
+	FIELD(token_values, name, JSON_KIND_NAME, JSON_REQUIRED, "to revoke and rotate it by"),
+	FIELD(token_values, scope, JSON_KIND_STRING, JSON_NULLABLE, "all, read, tenant:NAME or tenant:NAME+read"),
+	FIELD(token_values, tenant, JSON_KIND_NAME, JSON_NULLABLE, "only what is of this tenant"),
+	FIELD(token_values, read_only, JSON_KIND_BOOL, 0, "may only look"),
+	FIELD(token_values, expires_in, JSON_KIND_FLOAT, JSON_NULLABLE | JSON_ABOVE_ZERO, "seconds; never when not given", 315360000),
+	END
+};
+static const struct json_field rotate_body[] = {
+	FIELD(token_values, overlap_seconds, JSON_KIND_FLOAT, JSON_FROM_ZERO, "for which the old secret lives on (0)", 2592000),
+	END
+};
+
 #define ARCHIVE(op, fields, what, shape)                                               \
-	{ "POST", "/workspaces/{session_id}/" #op, ROUTE_SERVICE, .params = archive_params, \
-	  .body = fields, SIZE(archive_values), .handle = archive_##op, .summary = what, .answer = shape }
-#define V1(op, fields, values, what, shape)                                                \
-	{ "POST", "/v1/sessions/{session_id}/files/" #op, ROUTE_SESSION, .body = fields, \
+	{ "POST", "/workspaces/{session_id}/" #op, ROUTE_SERVICE, SCOPE_READ, .params = archive_params, \
+	  .kept = true, .body = fields, SIZE(archive_values), .handle = archive_##op, .summary = what, .answer = shape }
+#define V1(op, scope, fields, values, what, shape)                                         \
+	{ "POST", "/v1/sessions/{session_id}/files/" #op, ROUTE_SESSION, scope, .body = fields, \
 	  SIZE(values), .wakes = true, .handle = v1_##op, .summary = what, .answer = shape }
-#define FILES(op, what, shape)                                                         \
-	{ "POST", "/sessions/{session_id}/files/" #op, ROUTE_SESSION, .body = path_body, \
+#define FILES(op, scope, what, shape)                                                  \
+	{ "POST", "/sessions/{session_id}/files/" #op, ROUTE_SESSION, scope, .body = path_body, \
 	  SIZE(path_values), .wakes = true, .handle = files_##op, .summary = what, .answer = shape }
 
 /* Of several with one path the first one's method is what 405 allows. */
 const struct route routes[] = {
-	{ "GET", "/", ROUTE_OPEN, .handle = index_root,
+	{ "GET", "/", ROUTE_OPEN, SCOPE_READ, .handle = index_root,
 	  .summary = "What this service is and where things are", .answer = "Index" },
-	{ "GET", "/healthz", ROUTE_OPEN, .handle = index_health,
+	{ "GET", "/healthz", ROUTE_OPEN, SCOPE_READ, .handle = index_health,
 	  .summary = "Alive, and how full", .answer = "Health" },
-	{ "GET", "/policy", ROUTE_SERVICE, .handle = policy_get,
+	{ "GET", "/policy", ROUTE_SERVICE, SCOPE_READ, .handle = policy_get,
 	  .summary = "The limits in force", .answer = "ServicePolicy" },
-	{ "POST", "/sessions", ROUTE_SERVICE, .body = open_body, SIZE(open_values),
+	{ "PUT", "/policy", ROUTE_SERVICE, SCOPE_ALL, .body = policy_fields, .strict = true,
+	  .handle = policy_put, .summary = "Change limits, whole or not at all", .answer = "ServicePolicy" },
+	{ "GET", "/tokens", ROUTE_SERVICE, SCOPE_ALL, .handle = tokens_list,
+	  .summary = "The service tokens that were minted, without their secrets", .answer = "TokenList" },
+	{ "POST", "/tokens", ROUTE_SERVICE, SCOPE_ALL, .body = token_body, SIZE(token_values),
+	  .handle = tokens_add, .summary = "Mint a service token", .answer = "MintedToken" },
+	{ "DELETE", "/tokens/{name}", ROUTE_SERVICE, SCOPE_ALL, .params = token_params, SIZE(token_values),
+	  .handle = tokens_revoke, .summary = "Revoke a service token" },
+	{ "POST", "/tokens/{name}/rotate", ROUTE_SERVICE, SCOPE_ALL, .params = token_params,
+	  .body = rotate_body, SIZE(token_values), .handle = tokens_rotate,
+	  .summary = "A new secret; the old one lives on for a while", .answer = "MintedToken" },
+	{ "POST", "/sessions", ROUTE_SERVICE, SCOPE_WRITE, .body = open_body, SIZE(open_values),
 	  .handle = sessions_open, .summary = "Open a session, or attach to one", .answer = "OpenedSession" },
-	{ "GET", "/sessions", ROUTE_SERVICE, .query = usage_query, SIZE(usage_values),
+	{ "GET", "/sessions", ROUTE_SERVICE, SCOPE_READ, .query = usage_query, SIZE(usage_values),
 	  .handle = sessions_list, .summary = "All sessions", .answer = "SessionList" },
-	{ "GET", "/sessions/{session_id}", ROUTE_SESSION, .query = usage_query, SIZE(usage_values),
+	{ "GET", "/sessions/{session_id}", ROUTE_SESSION, SCOPE_READ, .query = usage_query, SIZE(usage_values),
 	  .handle = sessions_get, .summary = "One session", .answer = "SessionInfo" },
-	{ "DELETE", "/sessions/{session_id}", ROUTE_SESSION, .query = purge_query, SIZE(purge_values),
+	{ "DELETE", "/sessions/{session_id}", ROUTE_SESSION, SCOPE_WRITE, .query = purge_query, SIZE(purge_values),
 	  .handle = sessions_close, .summary = "End a session" },
-	{ "POST", "/v1/sessions/{session_id}/sleep", ROUTE_SESSION, .handle = sessions_sleep,
+	{ "POST", "/v1/sessions/{session_id}/sleep", ROUTE_SESSION, SCOPE_WRITE, .handle = sessions_sleep,
 	  .summary = "End its processes and keep the rest, until it is used again" },
-	{ "POST", "/v1/sessions/{session_id}/wake", ROUTE_SESSION, .wakes = true, .handle = sessions_wake,
+	{ "POST", "/v1/sessions/{session_id}/wake", ROUTE_SESSION, SCOPE_WRITE, .wakes = true, .handle = sessions_wake,
 	  .summary = "Have it awake before it is used" },
-	{ "GET", "/sessions/{session_id}/events", ROUTE_SESSION, .query = events_query, SIZE(events_values),
+	{ "GET", "/sessions/{session_id}/events", ROUTE_SESSION, SCOPE_READ, .query = events_query, SIZE(events_values),
 	  .handle = events_list, .summary = "What was done in a session", .answer = "EventList" },
 	/* Arguments of 1.9 MiB, every byte of them escaped as \u00XX: more can never be valid. */
-	{ "POST", "/sessions/{session_id}/run", ROUTE_SESSION, .body = run_body, SIZE(run_values),
+	{ "POST", "/sessions/{session_id}/run", ROUTE_SESSION, SCOPE_WRITE, .body = run_body, SIZE(run_values),
 	  .body_limit = 12u << 20, .wakes = true, .handle = runs_run,
 	  .summary = "Run a program and wait for its end", .answer = "RunResult", .accepted = "RunBegun" },
-	{ "POST", "/sessions/{session_id}/runs/{run_id}/stop", ROUTE_SESSION, .params = stop_params,
+	{ "POST", "/sessions/{session_id}/runs/{run_id}/stop", ROUTE_SESSION, SCOPE_WRITE, .params = stop_params,
 	  SIZE(stop_values), .handle = runs_stop, .summary = "Stop a run" },
-	{ "GET", "/sessions/{session_id}/runs", ROUTE_SESSION, .query = runs_query, SIZE(run_view_values),
+	{ "GET", "/sessions/{session_id}/runs", ROUTE_SESSION, SCOPE_READ, .query = runs_query, SIZE(run_view_values),
 	  .ended = true, .handle = runs_list, .summary = "What ran and runs, newest first", .answer = "RunList" },
-	{ "GET", "/sessions/{session_id}/runs/{run_id}", ROUTE_SESSION, .params = run_params,
+	{ "GET", "/sessions/{session_id}/runs/{run_id}", ROUTE_SESSION, SCOPE_READ, .params = run_params,
 	  SIZE(run_view_values), .ended = true, .handle = runs_get, .summary = "One run", .answer = "RunInfo" },
-	{ "GET", "/sessions/{session_id}/runs/{run_id}/output", ROUTE_SESSION, .params = run_params,
+	{ "GET", "/sessions/{session_id}/runs/{run_id}/output", ROUTE_SESSION, SCOPE_READ, .params = run_params,
 	  .query = output_query, SIZE(run_view_values), .ended = true, .handle = runs_output,
 	  .summary = "The bytes of its output that are there now", .answer = "application/octet-stream" },
-	{ "GET", "/sessions/{session_id}/runs/{run_id}/follow", ROUTE_SESSION, .params = run_params,
+	{ "GET", "/sessions/{session_id}/runs/{run_id}/follow", ROUTE_SESSION, SCOPE_READ, .params = run_params,
 	  .query = follow_query, SIZE(run_view_values), .ended = true, .handle = runs_follow,
 	  .summary = "Its output as it comes, and its end: server-sent events", .answer = "text/event-stream" },
-	{ "POST", "/sessions/{session_id}/runs/{run_id}/stdin", ROUTE_SESSION, .params = input_params,
+	{ "POST", "/sessions/{session_id}/runs/{run_id}/stdin", ROUTE_SESSION, SCOPE_WRITE, .params = input_params,
 	  .query = input_query, SIZE(run_input_values), .unread = true, .handle = runs_input,
 	  .summary = "Give it input (at most 1 MiB at a time)", .answer = "RunInput" },
-	{ "POST", "/sessions/{session_id}/runs/{run_id}/signal", ROUTE_SESSION, .params = input_params,
+	{ "POST", "/sessions/{session_id}/runs/{run_id}/signal", ROUTE_SESSION, SCOPE_WRITE, .params = input_params,
 	  .body = signal_body, SIZE(run_input_values), .handle = runs_signal,
 	  .summary = "Send a signal to its process group" },
-	{ "POST", "/v1/sessions/{session_id}/stream", ROUTE_SESSION, .body = stream_body, SIZE(stream_values),
+	{ "POST", "/v1/sessions/{session_id}/stream", ROUTE_SESSION, SCOPE_WRITE, .body = stream_body, SIZE(stream_values),
 	  .body_limit = 12u << 20, .upgrades = true, .wakes = true, .handle = stream_start,
 	  .summary = "Run a program with live streams: garretd(8) has the protocol" },
-	FILES(read, "Read a file", "application/octet-stream"),
-	{ "POST", "/sessions/{session_id}/files/write", ROUTE_SESSION, .query = path_query,
+	FILES(read, SCOPE_READ, "Read a file", "application/octet-stream"),
+	{ "POST", "/sessions/{session_id}/files/write", ROUTE_SESSION, SCOPE_WRITE, .query = path_query,
 	  SIZE(path_values), .unread = true, .wakes = true, .handle = files_write, .summary = "Write a file" },
-	FILES(stat, "Describe a file", "FileEntry"),
-	FILES(realpath, "Resolve a path", "RealPath"),
-	FILES(list, "List a directory", "FileEntry*"),
-	FILES(mkdir, "Make a directory", NULL),
-	FILES(remove, "Remove a file or directory", NULL),
-	{ "POST", "/workspaces/trees", ROUTE_SERVICE, .body = trees_body, SIZE(archive_values),
+	FILES(stat, SCOPE_READ, "Describe a file", "FileEntry"),
+	FILES(realpath, SCOPE_READ, "Resolve a path", "RealPath"),
+	FILES(list, SCOPE_READ, "List a directory", "FileEntry*"),
+	FILES(mkdir, SCOPE_WRITE, "Make a directory", NULL),
+	FILES(remove, SCOPE_WRITE, "Remove a file or directory", NULL),
+	{ "POST", "/workspaces/trees", ROUTE_SERVICE, SCOPE_READ, .body = trees_body, SIZE(archive_values),
 	  .handle = archive_trees, .summary = "The kept trees of several sessions", .answer = "TreeResults" },
 	ARCHIVE(ls, archive_path_body, "A directory of what is kept of a session", "FileEntry*"),
 	ARCHIVE(tree, tree_body, "A tree of it, breadth first", "FileTree"),
 	ARCHIVE(read, archive_read_body, "Lines of a text file of it", "TextContent"),
 	ARCHIVE(read_bytes, archive_path_body, "A whole file of it", "BytesContent"),
-	{ "GET", "/workspaces", ROUTE_SERVICE, .handle = archive_list,
+	{ "GET", "/workspaces", ROUTE_SERVICE, SCOPE_READ, .handle = archive_list,
 	  .summary = "What is kept, with its sizes", .answer = "WorkspaceList" },
-	{ "DELETE", "/workspaces/{session_id}", ROUTE_SERVICE, .params = archive_params, SIZE(archive_values),
+	{ "DELETE", "/workspaces/{session_id}", ROUTE_SERVICE, SCOPE_WRITE, .kept = true, .params = archive_params, SIZE(archive_values),
 	  .handle = archive_delete, .summary = "Delete what is kept of a session that isn't open" },
-	{ "GET", "/v1/sessions/{session_id}/file", ROUTE_SESSION, .query = path_query, SIZE(path_values),
+	{ "GET", "/v1/sessions/{session_id}/file", ROUTE_SESSION, SCOPE_READ, .query = path_query, SIZE(path_values),
 	  .head = true, .wakes = true, .handle = v1_file_get, .summary = "Read a file: Range, If-Range, If-None-Match",
 	  .answer = "application/octet-stream" },
-	{ "PUT", "/v1/sessions/{session_id}/file", ROUTE_SESSION, .query = put_query, SIZE(put_values),
+	{ "PUT", "/v1/sessions/{session_id}/file", ROUTE_SESSION, SCOPE_WRITE, .query = put_query, SIZE(put_values),
 	  .unread = true, .wakes = true, .handle = v1_file_put, .summary = "Write a file: If-Match, If-None-Match: *",
 	  .answer = "FileDetails" },
-	{ "GET", "/v1/sessions/{session_id}/tar", ROUTE_SESSION, .query = path_query, SIZE(path_values),
+	{ "GET", "/v1/sessions/{session_id}/tar", ROUTE_SESSION, SCOPE_READ, .query = path_query, SIZE(path_values),
 	  .wakes = true, .handle = v1_tar_get, .summary = "A tree as a tar archive",
 	  .answer = "application/x-tar" },
-	{ "PUT", "/v1/sessions/{session_id}/tar", ROUTE_SESSION, .query = untar_query, SIZE(put_values),
+	{ "PUT", "/v1/sessions/{session_id}/tar", ROUTE_SESSION, SCOPE_WRITE, .query = untar_query, SIZE(put_values),
 	  .unread = true, .wakes = true, .handle = v1_tar_put, .summary = "Unpack a tar archive", .answer = "Unpacked" },
-	V1(stat, batch_stat_body, batch_values, "Describe files", "FileResults"),
-	V1(read, batch_read_body, batch_values, "Read files", "FileResults"),
-	V1(list, list_body, list_values, "List a directory, or a tree breadth first", "FileList"),
-	V1(glob, glob_body, search_values, "Find files by name", "FileList"),
-	V1(grep, grep_body, search_values, "Find text in files", "MatchList"),
-	V1(mkdir, mkdir_body, change_values, "Make a directory", NULL),
-	V1(remove, remove_body, change_values, "Remove a file or directory", NULL),
-	V1(rename, rename_body, change_values, "Rename, also to another file system", NULL),
-	V1(copy, copy_body, change_values, "Copy a file, or a tree", NULL),
-	V1(chmod, chmod_body, change_values, "Change permission bits", NULL),
-	V1(digest, any_path_body, change_values, "The SHA-256 of a file", "FileDigest"),
-	V1(realpath, any_path_body, change_values, "Resolve a path", "RealPath"),
-	V1(edit, edit_body, edit_values, "Replace text in a file, byte for byte", "FileDigest"),
-	{ "GET", "/openapi.json", ROUTE_OPEN, .head = true, .handle = openapi_document,
+	V1(stat, SCOPE_READ, batch_stat_body, batch_values, "Describe files", "FileResults"),
+	V1(read, SCOPE_READ, batch_read_body, batch_values, "Read files", "FileResults"),
+	V1(list, SCOPE_READ, list_body, list_values, "List a directory, or a tree breadth first", "FileList"),
+	V1(glob, SCOPE_READ, glob_body, search_values, "Find files by name", "FileList"),
+	V1(grep, SCOPE_READ, grep_body, search_values, "Find text in files", "MatchList"),
+	V1(mkdir, SCOPE_WRITE, mkdir_body, change_values, "Make a directory", NULL),
+	V1(remove, SCOPE_WRITE, remove_body, change_values, "Remove a file or directory", NULL),
+	V1(rename, SCOPE_WRITE, rename_body, change_values, "Rename, also to another file system", NULL),
+	V1(copy, SCOPE_WRITE, copy_body, change_values, "Copy a file, or a tree", NULL),
+	V1(chmod, SCOPE_WRITE, chmod_body, change_values, "Change permission bits", NULL),
+	V1(digest, SCOPE_READ, any_path_body, change_values, "The SHA-256 of a file", "FileDigest"),
+	V1(realpath, SCOPE_READ, any_path_body, change_values, "Resolve a path", "RealPath"),
+	V1(edit, SCOPE_WRITE, edit_body, edit_values, "Replace text in a file, byte for byte", "FileDigest"),
+	{ "GET", "/openapi.json", ROUTE_OPEN, SCOPE_READ, .head = true, .handle = openapi_document,
 	  .summary = "This description" },
-	{ "GET", "/docs", ROUTE_OPEN, .head = true, .handle = openapi_page, .summary = "Where the description is" },
-	{ "GET", "/redoc", ROUTE_OPEN, .head = true, .handle = openapi_page, .summary = "Where the description is" },
-	{ NULL, NULL, ROUTE_OPEN, .handle = NULL },
+	{ "GET", "/docs", ROUTE_OPEN, SCOPE_READ, .head = true, .handle = openapi_page, .summary = "Where the description is" },
+	{ "GET", "/redoc", ROUTE_OPEN, SCOPE_READ, .head = true, .handle = openapi_page, .summary = "Where the description is" },
+	{ NULL, NULL, ROUTE_OPEN, SCOPE_READ, .handle = NULL },
 };
 /* clang-format on */

@@ -2,6 +2,8 @@
  * Sessions: open, list, show, end.  A client that goes away doesn't undo what
  * it asked for: the operation ends as it would, there is only nobody to tell.
  */
+#include <string.h>
+
 #include "api/handlers.h"
 #include "api/wire.h"
 
@@ -28,12 +30,19 @@ static void opened(void *ctx, const struct session_info *info, const char *token
 void sessions_open(struct call *c)
 {
 	const struct open_values *v = c->values;
+	const char *tenant = c->caller.tenant;
+	const bool own = *tenant;
 	const struct open_request rq = { .session_id = v->session_id,
 					 .runtime = v->runtime,
-					 .tenant = v->tenant,
+					 .tenant = own ? tenant : v->tenant,
 					 .reuse = v->reuse,
-					 .attach = v->attach };
+					 .attach = v->attach,
+					 .own = own };
 
+	if (own && v->tenant && strcmp(v->tenant, tenant) != 0) {
+		route_forbid(c, "Another tenant");
+		return;
+	}
 	service_open(c->service, &rq, opened, call_ref(c));
 }
 
@@ -42,12 +51,14 @@ static void listed(void *ctx, const struct session_info *infos, size_t n)
 	struct strbuf out = STRBUF_INIT;
 	struct call *c = ctx;
 	const struct config *conf = service_config(c->service);
+	const char *tenant = c->caller.tenant;
 
 	json_open(&out, '{');
 	json_put_key(&out, "sessions");
 	json_open(&out, '[');
 	for (size_t i = 0; i < n; i++)
-		wire_session(&out, &infos[i]);
+		if (!*tenant || (infos[i].tenant && !strcmp(infos[i].tenant, tenant)))
+			wire_session(&out, &infos[i]);
 	json_close(&out, ']');
 	wire_number(&out, "limit", conf->max_sessions);
 	wire_number(&out, "open_limit", conf->max_open_sessions);

@@ -269,8 +269,11 @@ static void on_done(void *ctx, const struct garret_error *err)
 	struct kept_wait *w = ctx;
 	struct refusal no = { 0 };
 
-	if (w->forgotten && (!err || err->code == GARRET_NOT_FOUND))
+	if (w->forgotten && (!err || err->code == GARRET_NOT_FOUND)) {
 		runs_purge(w->service, w->forgotten);
+		if (!map_find(&w->service->by_id, w->forgotten))
+			owners_purged(w->service, w->forgotten);
+	}
 	if (err)
 		refuse(&no, garret_code_http(err->code), NULL, "%s", err->msg);
 	w->done(w->ctx, &no);

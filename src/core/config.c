@@ -25,12 +25,16 @@ struct setting {
 	enum kind kind;
 	size_t offset;
 	const char *fallback; /* as if it had been written; NULL: null */
-	int64_t least;
+	int64_t least, most;  /* most 0: none */
 };
 
-#define S(name, kind, field, fallback, least)                               \
-	{                                                                   \
-		name, kind, offsetof(struct config, field), fallback, least \
+#define S(name, kind, field, fallback, least)                                  \
+	{                                                                      \
+		name, kind, offsetof(struct config, field), fallback, least, 0 \
+	}
+#define SECONDS(name, kind, field, fallback, least)                                             \
+	{                                                                                       \
+		name, kind, offsetof(struct config, field), fallback, least, CONFIG_SECONDS_MAX \
 	}
 /* clang-format off */
 static const struct setting settings[] = {
@@ -41,7 +45,7 @@ static const struct setting settings[] = {
 	S("SANDBOXD_MAX_SESSIONS",             INT_OPT,  max_sessions,                "20", 1),
 	S("SANDBOXD_MAX_OPEN_SESSIONS",        INT_OPT,  max_open_sessions,           NULL, 1),
 	S("SANDBOXD_MAX_SESSIONS_PER_TENANT",  INT_OPT,  max_sessions_per_tenant,     NULL, 1),
-	S("SANDBOXD_EVICT_IDLE_AFTER",         INT_OPT,  evict_idle_after,            NULL, 0),
+	SECONDS("SANDBOXD_EVICT_IDLE_AFTER",         INT_OPT,  evict_idle_after,            NULL, 0),
 	S("SANDBOXD_MEM_LIMIT",                SIZE_OPT, mem_limit,                   "1g", 0),
 	S("SANDBOXD_MEMSWAP_LIMIT",            SIZE_OPT, memswap_limit,               NULL, 0),
 	S("SANDBOXD_CPUS",                     CPUS_OPT, cpus,                        "2.0", 0),
@@ -54,13 +58,13 @@ static const struct setting settings[] = {
 	S("SANDBOXD_WORKSPACE_ROOT",           STR_OPT,  workspace_root,              NULL, 0),
 	S("SANDBOXD_PERSIST_CONTAINERS",       FLAG,     persist_containers,          "0", 0),
 	S("SANDBOXD_PREWARM",                  FLAG,     prewarm,                     "1", 0),
-	S("SANDBOXD_IDLE_TIMEOUT",             INT,      idle_timeout,                "1800", 1),
-	S("SANDBOXD_CLEANUP_INTERVAL",         INT,      cleanup_interval,            "300", 1),
-	S("SANDBOXD_WORKSPACE_TTL",            INT_OPT,  workspace_ttl,               NULL, 1),
-	S("SANDBOXD_CONTAINER_TTL",            INT_OPT,  container_ttl,               NULL, 1),
+	SECONDS("SANDBOXD_IDLE_TIMEOUT",             INT,      idle_timeout,                "1800", 1),
+	SECONDS("SANDBOXD_CLEANUP_INTERVAL",         INT,      cleanup_interval,            "300", 1),
+	SECONDS("SANDBOXD_WORKSPACE_TTL",            INT_OPT,  workspace_ttl,               NULL, 1),
+	SECONDS("SANDBOXD_CONTAINER_TTL",            INT_OPT,  container_ttl,               NULL, 1),
 	S("SANDBOXD_SANDBOX_UID",              INT_OPT,  sandbox_uid,                 NULL, 1),
 	S("SANDBOXD_MAX_READ_BYTES",           INT,      max_read_bytes,              "8388608", 1),
-	S("SANDBOXD_EXECUTE_TIMEOUT",          INT,      execute_timeout,             "300", 1),
+	SECONDS("SANDBOXD_EXECUTE_TIMEOUT",          INT,      execute_timeout,             "300", 1),
 	S("SANDBOXD_MAX_WORKERS",              INT,      max_workers,                 "32", 1),
 	S("SANDBOXD_MAX_RUNNING_COMMANDS",     INT,      max_running_commands,        "256", 1),
 	S("SANDBOXD_NATIVE_FILES",             FLAG,     native_files,                "1", 0),
@@ -120,7 +124,7 @@ static bool parse_float(const char *s, double *ret)
 
 static bool cpus_fit(double cpus)
 {
-	return cpus >= 0.01 && cpus <= 4096;
+	return cpus >= 0.01 && cpus <= CONFIG_CPUS_MAX;
 }
 
 static bool parse_flag(const char *s, bool *ret)
@@ -161,6 +165,10 @@ static int set_number(const struct setting *s, void *at, const char *text, struc
 	(void)snprintf(want, sizeof(want), "a whole number of at least %lld", (long long)s->least);
 	if (!parse_int(text, &v) || v < s->least)
 		return bad(s, text, want, err);
+	if (s->most && v > s->most) {
+		(void)snprintf(want, sizeof(want), "at most %lld", (long long)s->most);
+		return bad(s, text, want, err);
+	}
 	if (s->kind == PORT) {
 		if (v > 65535)
 			return bad(s, text, "a port of at most 65535", err);
@@ -447,7 +455,7 @@ static int check_runtime(const struct runtime_entry *r, struct garret_error *err
 	return rc < 0 ? garret_wrap(rc, err, "%s", r->alias) : 0;
 }
 
-static int check_given(const struct config *c, struct garret_error *err)
+const char *config_not_given(const struct config *c, const char **ret_why)
 {
 	const struct {
 		bool set;
@@ -457,15 +465,66 @@ static int check_given(const struct config *c, struct garret_error *err)
 		  "is given by the docker provider (gVisor, Kata)" },
 		{ c->sandbox_uid != CONFIG_NULL, "SANDBOXD_SANDBOX_UID",
 		  "comes with images; the host runtime's user is 1000" },
-		{ c->policy_overrides, "SANDBOXD_POLICY_OVERRIDES", "comes with PUT /policy" },
 		{ c->ui_enabled, "SANDBOXD_UI_ENABLED", "comes with the dashboard" },
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(later); i++)
-		if (later[i].set)
-			return garret_fail(err, GARRET_UNSUPPORTED, "%s: %s; unset it",
-					   later[i].name, later[i].why);
+	for (size_t i = 0; i < ARRAY_SIZE(later); i++) {
+		if (!later[i].set)
+			continue;
+		*ret_why = later[i].why;
+		return later[i].name;
+	}
+	return NULL;
+}
+
+static int check_given(const struct config *c, struct garret_error *err)
+{
+	const char *why, *name = config_not_given(c, &why);
+
+	if (name)
+		return garret_fail(err, GARRET_UNSUPPORTED, "%s: %s; unset it", name, why);
 	return check_network("SANDBOXD_NETWORK_MODE", c->network_mode, err);
+}
+
+/* ---- what doesn't go together ---- */
+
+bool config_ceilings_fit(const struct config *c)
+{
+	return c->max_open_sessions == CONFIG_NULL ||
+	       (c->max_sessions != CONFIG_NULL && c->max_open_sessions >= c->max_sessions);
+}
+
+bool config_memory_fits(const char *mem, const char *memswap, char why[160])
+{
+	uint64_t memory = 0, both = 0;
+
+	if (!memswap)
+		return true;
+	if (!mem) {
+		(void)snprintf(why, 160, "memswap_limit needs a mem_limit");
+		return false;
+	}
+	if (parse_size(mem, &memory) && parse_size(memswap, &both) && both >= memory)
+		return true;
+	(void)snprintf(why, 160, "memswap_limit (%.40s) must be at least mem_limit (%.40s)",
+		       memswap, mem);
+	return false;
+}
+
+static int check_memory(const struct config *c, struct garret_error *err)
+{
+	char why[160];
+
+	if (!config_memory_fits(c->mem_limit, c->memswap_limit, why))
+		return garret_fail(err, GARRET_INVALID, "SANDBOXD_MEMSWAP_LIMIT: %s", why);
+	for (unsigned i = 0; i < c->n_runtimes; i++) {
+		const struct runtime_entry *r = &c->runtimes[i];
+
+		if ((r->mem_limit || r->memswap_limit) &&
+		    !config_memory_fits(config_mem_limit(c, r), config_memswap_limit(c, r), why))
+			return bad_runtime(r->alias, why, err);
+	}
+	return 0;
 }
 
 static int check_work_dir(const char *dir, struct garret_error *err)
@@ -497,8 +556,7 @@ static int check(struct config *c, struct garret_error *err)
 		return garret_fail(err, GARRET_INVALID,
 				   "SANDBOXD_DEFAULT_RUNTIME: \"%.80s\" is not a runtime",
 				   c->default_runtime);
-	if (c->max_open_sessions != CONFIG_NULL &&
-	    (c->max_sessions == CONFIG_NULL || c->max_open_sessions < c->max_sessions))
+	if (!config_ceilings_fit(c))
 		return garret_fail(
 			err, GARRET_INVALID,
 			"SANDBOXD_MAX_OPEN_SESSIONS: must be at least SANDBOXD_MAX_SESSIONS");
@@ -507,7 +565,13 @@ static int check(struct config *c, struct garret_error *err)
 		return garret_fail(err, GARRET_INVALID,
 				   "GARRET_STATE_DIR: an absolute path, not \"%.100s\"",
 				   c->state_dir);
-	rc = check_work_dir(c->work_dir, err);
+	if (c->policy_overrides && c->policy_overrides[0] != '/')
+		return garret_fail(err, GARRET_INVALID,
+				   "SANDBOXD_POLICY_OVERRIDES: an absolute path, not \"%.100s\"",
+				   c->policy_overrides);
+	rc = check_memory(c, err);
+	if (rc == 0)
+		rc = check_work_dir(c->work_dir, err);
 	return rc < 0 ? rc : check_given(c, err);
 }
 

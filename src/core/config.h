@@ -13,6 +13,8 @@
 
 /* "null" in a policy: an optional number that isn't set. */
 #define CONFIG_NULL (-1)
+#define CONFIG_CPUS_MAX 4096.0
+#define CONFIG_SECONDS_MAX 4000000 /* 46 days: in milliseconds still 32 bits */
 
 struct runtime_entry {
 	char *alias;
@@ -60,6 +62,13 @@ struct config {
 int config_from_env(struct config *ret, struct garret_error *err);
 void config_release(struct config *c);
 const struct runtime_entry *config_runtime(const struct config *c, const char *alias);
+
+/* max_open_sessions isn't below max_sessions. */
+bool config_ceilings_fit(const struct config *c);
+/* Two effective limits (NULL: none) go together; else why not. */
+bool config_memory_fits(const char *mem, const char *memswap, char why[160]);
+/* The variable of the first setting that comes with a later version, and why; NULL: none. */
+const char *config_not_given(const struct config *c, const char **ret_why);
 
 /* The effective limits of an entry: its own, else the service's. Borrowed. */
 const char *config_mem_limit(const struct config *c, const struct runtime_entry *r);

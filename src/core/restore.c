@@ -157,6 +157,7 @@ static void on_adopted(void *ctx, struct box *box, const struct garret_error *er
 	s->service->n_open++;
 	if (box) {
 		session_watch(s);
+		policy_session_opened(s);
 		log_info("session_adopted", "session=%s", s->id);
 	} else if (s->was_asleep || !s->same_boot) {
 		s->rest = SESSION_ASLEEP;
@@ -189,6 +190,7 @@ void service_restore(struct service *svc, void (*done)(void *ctx), void *ctx)
 	struct restoring *r = xnew(struct restoring);
 	struct session *s;
 
+	policy_start(svc);
 	*r = (struct restoring){ svc, 1, done, ctx };
 	list_foreach (s, &svc->sessions, link) {
 		struct box_spec spec = { .id = s->id, .runs = runs_dir(s) };

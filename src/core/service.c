@@ -3,6 +3,7 @@
  * in one map by id; an entry is there from the moment its open is admitted (a
  * claim) until its last process is gone.
  */
+#include <nettle/memops.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,11 @@ bool service_ready(const struct service *s)
 	return s->ready;
 }
 
+void service_set_bounds(struct service *s, const struct limit_bounds *bounds)
+{
+	s->policy.bounds = *bounds;
+}
+
 void service_set_ready(struct service *s, bool ready)
 {
 	s->ready = ready;
@@ -61,17 +67,28 @@ struct service_counts service_counts(const struct service *s)
 	return (struct service_counts){ .resident = s->n_open - s->n_asleep, .open = s->n_open };
 }
 
-enum auth service_authenticate(struct service *svc, const char *token, const char *session_id)
+/* One of the service's: the one of the start, or a minted one. */
+static bool is_service_token(struct service *svc, const char *token, struct caller *ret)
 {
-	struct session *s;
+	const struct service_token *t;
+	uint8_t digest[REGISTRY_DIGEST];
 
-	if (!token || !*token)
-		return AUTH_NONE;
-	if (token_digest_equal(svc->service_token, token))
-		return AUTH_SERVICE;
-	if (!session_id)
-		return AUTH_NONE;
-	s = map_find(&svc->by_id, session_id);
+	token_digest(token, digest);
+	if (memeql_sec(digest, svc->service_token, sizeof(digest)))
+		return true;
+	t = service_tokens_find(svc, digest);
+	if (!t)
+		return false;
+	(void)snprintf(ret->name, sizeof(ret->name), "%s", t->name);
+	(void)snprintf(ret->tenant, sizeof(ret->tenant), "%s", t->tenant ? t->tenant : "");
+	ret->read_only = t->read_only;
+	return true;
+}
+
+static enum auth session_token(struct service *svc, const char *token, const char *session_id)
+{
+	struct session *s = map_find(&svc->by_id, session_id);
+
 	if (s && s->state == SESSION_OPEN && token_matches(&svc->key, session_id, s->nonce, token))
 		return AUTH_SESSION;
 	if (s && s->state == SESSION_CLOSING &&
@@ -81,13 +98,29 @@ enum auth service_authenticate(struct service *svc, const char *token, const cha
 										: AUTH_NONE;
 }
 
+enum auth service_authenticate(struct service *svc, const char *token, const char *session_id,
+			       struct caller *ret)
+{
+	*ret = (struct caller){ .auth = AUTH_NONE };
+	if (!token || !*token)
+		return AUTH_NONE;
+	if (is_service_token(svc, token, ret))
+		ret->auth = AUTH_SERVICE;
+	else if (session_id)
+		ret->auth = session_token(svc, token, session_id);
+	return ret->auth;
+}
+
 /* ---- start and end ---- */
 
 struct starting {
 	struct service *service;
 	void (*ready)(void *ctx, const struct garret_error *err);
 	void *ctx;
+	unsigned step; /* of what is loaded behind the sessions */
 };
+
+#define LOAD_STEPS 3
 
 static void on_row(void *ctx, const struct session_row *row)
 {
@@ -96,12 +129,41 @@ static void on_row(void *ctx, const struct session_row *row)
 	service_take_row(st->service, row);
 }
 
+static void on_policy_row(void *ctx, const struct policy_row *row)
+{
+	policy_on_row(((struct starting *)ctx)->service, row);
+}
+
+static void on_token_row(void *ctx, const struct token_row *row)
+{
+	service_tokens_on_row(((struct starting *)ctx)->service, row);
+}
+
+static void on_owner_row(void *ctx, const char *id, const char *tenant)
+{
+	owners_on_row(((struct starting *)ctx)->service, id, tenant);
+}
+
+/* One table after the other; the first failure is the last step. */
 static void on_loaded(void *ctx, const struct garret_error *err)
 {
 	struct starting *st = ctx;
+	struct service *s = st->service;
 
-	st->ready(st->ctx, err);
-	free(st);
+	switch (err ? LOAD_STEPS : st->step++) {
+	case 0:
+		s->registry_ops->policy_load(s->registry, on_policy_row, on_loaded, st);
+		break;
+	case 1:
+		s->registry_ops->tokens_load(s->registry, on_token_row, on_loaded, st);
+		break;
+	case 2:
+		s->registry_ops->owners_load(s->registry, on_owner_row, on_loaded, st);
+		break;
+	default:
+		st->ready(st->ctx, err);
+		free(st);
+	}
 }
 
 struct service *service_new(const struct service_parts *parts,
@@ -121,6 +183,9 @@ struct service *service_new(const struct service_parts *parts,
 	memcpy(s->key.bytes, parts->key, sizeof(s->key.bytes));
 	token_digest(parts->token, s->service_token);
 	tombstones_init(&s->tombstones);
+	service_tokens_init(&s->tokens);
+	owners_init(&s->owners);
+	policy_init(&s->policy);
 	map_init(&s->by_id);
 	list_init(&s->sessions);
 	list_init(&s->queued);
@@ -128,7 +193,7 @@ struct service *service_new(const struct service_parts *parts,
 	run_sets_init(s, parts->runs_dir);
 	loop_timer_set(s->loop, &s->reaper, now_ms() + (uint64_t)s->config->cleanup_interval * 1000,
 		       service_reap, s);
-	*st = (struct starting){ s, ready, ctx };
+	*st = (struct starting){ s, ready, ctx, 0 };
 	s->registry_ops->load(s->registry, on_row, on_loaded, st);
 	return s;
 }
@@ -145,6 +210,10 @@ struct service *service_free(struct service *s)
 	loop_timer_clear(&s->reaper);
 	loop_timer_clear(&s->used_timer);
 	tombstones_release(&s->tombstones);
+	service_tokens_release(&s->tokens);
+	owners_release(&s->owners);
+	loop_later_cancel(s->loop, &s->policy.next);
+	policy_release(&s->policy);
 	map_release(&s->by_id);
 	free(s);
 	return NULL;

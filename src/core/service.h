@@ -24,20 +24,71 @@ struct refusal {
 	char detail[512];   /* one sentence for people */
 };
 
-const struct config *service_config(const struct service *s);
-bool service_ready(const struct service *s); /* the engine answers */
+const struct config *service_config(const struct service *s); /* as the policy is now */
+bool service_ready(const struct service *s);                  /* the engine answers */
 
 /* ---- tokens ---- */
 
 enum auth {
-	AUTH_NONE,    /* never minted: 401 */
-	AUTH_SERVICE, /* may do everything */
+	AUTH_NONE,    /* never minted, expired or revoked: 401 */
+	AUTH_SERVICE, /* of the service: what its scope allows */
 	AUTH_SESSION, /* the session's own, current generation */
 	AUTH_ENDED,   /* of an ended generation of this id: 410 */
 };
 
+/* Who calls, and how much of the service is his.  Copies: a token may go while a call lives. */
+struct caller {
+	enum auth auth;
+	char name[65];   /* of a minted token; "" for the one the service was started with */
+	char tenant[65]; /* only what is of this tenant; "": everything */
+	bool read_only;
+};
+
 /* token may be NULL; session_id NULL asks for a service route. Constant time per candidate. */
-enum auth service_authenticate(struct service *s, const char *token, const char *session_id);
+enum auth service_authenticate(struct service *s, const char *token, const char *session_id,
+			       struct caller *ret);
+
+/* Is that session, or what is kept of it, of this tenant?  Is it there and of another one? */
+bool service_owns(const struct service *s, const char *tenant, const char *session_id);
+bool service_is_foreign(const struct service *s, const char *tenant, const char *session_id);
+
+/* A minted service token.  Times in seconds, wall clock; 0: never. */
+struct token_info {
+	const char *name, *tenant; /* tenant NULL: all */
+	bool read_only, active;    /* active: neither expired nor revoked */
+	double created_at, expires_at, last_used_at, revoked_at;
+};
+struct token_request {
+	const char *name, *tenant; /* tenant may be NULL */
+	bool read_only;
+	double expires_in; /* seconds; <= 0: never */
+};
+
+/* secret is given this once, with add and rotate; borrowed.  On refusal both are NULL. */
+typedef void (*token_done)(void *ctx, const struct token_info *t, const char *secret,
+			   const struct refusal *no);
+void service_token_add(struct service *s, const struct token_request *rq, token_done done,
+		       void *ctx);
+/* A new one in place of that name's; the old one lives on for overlap seconds. */
+void service_token_rotate(struct service *s, const char *name, double overlap, token_done done,
+			  void *ctx);
+void service_token_revoke(struct service *s, const char *name, token_done done, void *ctx);
+/* Also those that ended a short while ago; oldest first. */
+void service_tokens(struct service *s, void (*each)(void *ctx, const struct token_info *t),
+		    void *ctx);
+
+/* ---- policy ---- */
+
+struct json_t;
+struct json_errors;
+typedef void (*policy_done)(void *ctx, const struct refusal *no,
+			    const struct json_errors *invalid /* n > 0: 422 */);
+/*
+ * Lay a change (a parsed body, borrowed until it returns) over the policy, whole or not at
+ * all: in force and recorded when done says that nothing is wrong.  by: who wants it.
+ */
+void service_set_policy(struct service *s, const struct json_t *change, const char *by,
+			policy_done done, void *ctx);
 
 /* ---- sessions ---- */
 
@@ -59,6 +110,7 @@ struct session_info {
 struct open_request {
 	const char *session_id, *runtime, *tenant; /* NULL or "" (runtime): not given */
 	bool reuse, attach;
+	bool own; /* only what is of this tenant, or nobody's yet */
 };
 
 typedef void (*open_done)(void *ctx, const struct session_info *info, const char *token,

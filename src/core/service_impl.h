@@ -4,10 +4,13 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "core/owner.h"
+#include "core/policy.h"
 #include "core/provider.h"
 #include "core/registry.h"
 #include "core/service.h"
 #include "core/service_new.h"
+#include "core/service_token.h"
 #include "core/token.h"
 #include "io/loop.h"
 
@@ -57,6 +60,7 @@ struct session {
 	char *restore_mark;
 	bool same_boot, was_asleep;
 	struct loop_later restore_later;
+	unsigned limits_due; /* enum box_limit: changed by the policy, to be asked for */
 
 	struct event_ring *events;
 
@@ -88,8 +92,11 @@ struct service {
 	struct token_key key;
 	const char *boot; /* of the host; borrowed */
 	struct loop_timer used_timer;
-	uint8_t service_token[32]; /* SHA-256 */
+	uint8_t service_token[32];    /* SHA-256 */
+	struct service_tokens tokens; /* the others */
 	struct tombstones tombstones;
+	struct owners owners;
+	struct policy policy;
 	bool ready;
 
 	struct map by_id;

@@ -9,7 +9,7 @@
 
 struct service_parts {
 	struct loop *loop;
-	struct config *config; /* borrowed, outlives the service */
+	struct config *config; /* borrowed, outlives the service, which changes it */
 	const struct provider_ops *ops;
 	struct provider *provider;
 	const struct registry_ops *registry_ops;
@@ -24,13 +24,18 @@ struct service_parts {
 /* Load the registry, then call ready.  err in ready: it can't be read. */
 struct service *service_new(const struct service_parts *parts,
 			    void (*ready)(void *ctx, const struct garret_error *err), void *ctx);
-/* Find the sessions of an earlier daemon again; when the provider is ready, and before serving. */
+/*
+ * When the provider is ready, and before serving: bring the recorded policy and the overrides
+ * file into force, and find the sessions of an earlier daemon again.
+ */
 void service_restore(struct service *s, void (*done)(void *ctx), void *ctx);
 /* Sessions that are open go on without us. */
 struct service *service_free(struct service *s);
 
 /* End every session (files stay), then call done. */
 void service_shutdown(struct service *s, plain_done done, void *ctx);
+/* What the provider can give; before the service is ready. */
+void service_set_bounds(struct service *s, const struct limit_bounds *bounds);
 void service_set_ready(struct service *s, bool ready);
 
 #endif

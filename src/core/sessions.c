@@ -174,6 +174,8 @@ static void opened_or_failed(struct session *s)
 		s->state = SESSION_OPEN;
 		s->service->n_open++;
 		session_touch(s);
+		owners_opened(s);
+		policy_session_opened(s);
 		log_info("session_open", "session=%s runtime=%s generation=%llu", s->id,
 			 s->runtime->alias, (unsigned long long)s->generation);
 		say_opened(s->service, s, done, ctx);
@@ -266,22 +268,22 @@ void session_start(struct session *s, bool attach, box_opened_fn opened)
 {
 	const struct config *c = s->service->config;
 	const struct runtime_entry *r = s->runtime;
-	double cpus = config_cpus(c, r);
-	int64_t shares = config_cpu_shares(c, r), pids = config_pids_limit(c, r);
+	const struct box_limits limits = policy_limits(s->service, r);
 	struct box_spec spec = { .id = s->id,
 				 .runtime = r->source,
 				 .work_dir = c->work_dir,
 				 .network = config_network(c, r),
-				 .memory_bytes = size_or_zero(config_mem_limit(c, r)),
-				 .memory_swap_bytes = size_or_zero(config_memswap_limit(c, r)),
+				 .memory_bytes = limits.memory_bytes,
+				 .memory_swap_bytes = limits.memory_swap_bytes,
 				 .tmpfs_bytes = size_or_zero(c->tmpfs_size),
 				 .disk_bytes = size_or_zero(c->disk_limit),
-				 .cpu_millis = cpus > 0 ? (uint32_t)(cpus * 1000) : 0,
-				 .cpu_shares = shares > 0 ? (uint32_t)shares : 0,
-				 .pids = pids > 0 ? (uint32_t)pids : 0,
+				 .cpu_millis = limits.cpu_millis,
+				 .cpu_shares = limits.cpu_shares,
+				 .pids = limits.pids,
 				 .attach = attach,
 				 .runs = runs_dir(s) };
 
+	s->limits_due = 0;
 	s->service->ops->open(s->service->provider, &spec, opened, s);
 }
 
@@ -359,8 +361,15 @@ static struct session *decide(struct service *svc, const struct open_request *re
 	bool given = req->runtime && *req->runtime;
 	struct session *s = req->session_id ? map_find(&svc->by_id, req->session_id) : NULL;
 
+	bool foreign = req->own && req->session_id &&
+		       service_is_foreign(svc, req->tenant, req->session_id);
+
 	if (!runtime)
 		refuse(no, 400, NULL, "Unknown runtime: %s", req->runtime);
+	else if (foreign && (req->reuse || req->attach))
+		refuse(no, 404, NULL, "No such session: %s", req->session_id);
+	else if (foreign)
+		refuse(no, 409, "exists", "The name is taken: %s", req->session_id);
 	else if (req->attach && !req->session_id)
 		refuse(no, 400, NULL, "attach needs a session_id");
 	else if (!svc->ready)
@@ -495,6 +504,8 @@ static void ended(struct session *s)
 	if (--s->waiting)
 		return;
 	log_info("session_closed", "session=%s purge=%d", s->id, s->purge);
+	if (s->purge && !no.status)
+		owners_purged(s->service, s->id);
 	session_free(s);
 	if (done)
 		done(ctx, &no);
@@ -596,6 +607,7 @@ void service_reap(struct loop_timer *t)
 	}
 	service_rest(svc);
 	service_sweep(svc);
+	policy_look_at_file(svc);
 	loop_timer_set(svc->loop, t, now_ms() + (uint64_t)svc->config->cleanup_interval * 1000,
 		       service_reap, svc);
 }

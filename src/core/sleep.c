@@ -157,6 +157,7 @@ static void on_woken(void *ctx, struct box *box, const struct garret_error *err)
 	}
 	s->box = box;
 	session_watch(s);
+	policy_session_opened(s);
 	row = session_row(s, ROW_RUNNING);
 	s->service->registry_ops->set(s->service->registry, &row, on_wake_written, s);
 }

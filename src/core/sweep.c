@@ -18,6 +18,7 @@ struct sweep {
 };
 
 struct removal {
+	struct service *service;
 	enum box_forget what;
 	char id[];
 };
@@ -26,6 +27,8 @@ static void on_removed(void *ctx, const struct garret_error *err)
 {
 	struct removal *r = ctx;
 
+	if (!err && r->what == BOX_FORGET_ALL && !map_find(&r->service->by_id, r->id))
+		owners_purged(r->service, r->id);
 	if (!err)
 		log_info(r->what == BOX_FORGET_ALL ? "workspace_swept" : "layer_swept",
 			 "session=%s", r->id);
@@ -51,6 +54,7 @@ static void on_kept(void *ctx, const struct kept_files *k)
 	    (!all && !too_old(w, c->container_ttl, k->layer_ms)))
 		return;
 	r = xmalloc(sizeof(*r) + strlen(k->id) + 1);
+	r->service = svc;
 	r->what = all ? BOX_FORGET_ALL : BOX_FORGET_LAYER;
 	memcpy(r->id, k->id, strlen(k->id) + 1);
 	svc->ops->forget(svc->provider, r->id, r->what, k->used_ms, on_removed, r);

@@ -177,10 +177,23 @@ static void on_engine_away(void *ctx, const struct garret_error *err)
 	service_set_ready(d->service, false);
 }
 
+static void set_bounds(struct daemon *d, const struct engine_hello *h)
+{
+	const struct limit_bounds bounds = { .known = true,
+					     .can = native_limits(h->limits),
+					     .memory_bytes = h->max_memory_bytes,
+					     .tmpfs_bytes = h->max_tmpfs_bytes,
+					     .cpu_millis = h->max_cpu_millis,
+					     .pids = h->max_pids };
+
+	service_set_bounds(d->service, &bounds);
+}
+
 static void on_engine_ready(void *ctx, const struct engine_hello *hello)
 {
 	struct daemon *d = ctx;
 
+	set_bounds(d, hello);
 	if (d->engine_ready) {
 		log_info("engine", "another one is there");
 		service_set_ready(d->service, d->listening);

@@ -5,14 +5,15 @@
  */
 #include "registry/sqlite.h"
 
+#include <errno.h>
 #include <fcntl.h>
-#include <sqlite3.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "registry/sqlite_impl.h"
 
 #define TOMBSTONE_SECONDS (30.0 * 24 * 3600)
 #define TOMBSTONES_MAX 20000 /* the newest; each costs about 150 bytes in the daemon */
@@ -49,13 +50,11 @@ static const char *const migrations[] = {
 	"ALTER TABLE sessions ADD COLUMN used_at REAL;"
 	"ALTER TABLE sessions ADD COLUMN mark TEXT;"
 	"ALTER TABLE sessions ADD COLUMN boot TEXT;",
+	/* 2: the policy, service tokens, owners */
+	SQLITE_POLICY_TABLES,
 };
 
-struct registry {
-	struct loop *loop;
-	sqlite3 *db;
-	sqlite3_stmt *stmt[STATEMENTS];
-};
+_Static_assert(STATEMENTS <= SESSION_STATEMENTS, "room for the statements");
 
 /* Tells a caller its result in the next round. */
 struct told {
@@ -73,7 +72,7 @@ static void tell_now(struct loop_later *l)
 	free(t);
 }
 
-static void tell(struct registry *r, registry_done done, void *ctx, const struct garret_error *err)
+void sqlite_tell(struct registry *r, registry_done done, void *ctx, const struct garret_error *err)
 {
 	struct told *t = xnew(struct told);
 
@@ -84,24 +83,31 @@ static void tell(struct registry *r, registry_done done, void *ctx, const struct
 	loop_later_add(r->loop, &t->later, tell_now, t);
 }
 
-static int fail_sql(struct registry *r, const char *what, struct garret_error *err)
+int sqlite_fail(struct registry *r, const char *what, struct garret_error *err)
 {
-	int code = sqlite3_errcode(r->db);
+	int code = sqlite3_errcode(r->db), sys = sqlite3_system_errno(r->db);
+	/* SQLite knows one errno for it; quotas and limits of a file's size have their own. */
+	bool full = code == SQLITE_FULL ||
+		    ((code & 0xff) == SQLITE_IOERR && (sys == EDQUOT || sys == EFBIG));
 
-	return garret_fail(err, code == SQLITE_FULL ? GARRET_NO_SPACE : GARRET_INTERNAL,
-			   "registry: %s: %s", what, sqlite3_errmsg(r->db));
+	return garret_fail(err, full ? GARRET_NO_SPACE : GARRET_INTERNAL, "registry: %s: %s", what,
+			   sqlite3_errmsg(r->db));
 }
 
-/* Run a statement that returns nothing. */
-static int step(struct registry *r, int which, struct garret_error *err)
+int sqlite_write(struct registry *r, sqlite3_stmt *s, struct garret_error *err)
 {
-	int rc = sqlite3_step(r->stmt[which]);
+	int rc = sqlite3_step(s);
 
 	if (rc != SQLITE_DONE)
-		(void)fail_sql(r, "write", err);
-	(void)sqlite3_reset(r->stmt[which]);
-	(void)sqlite3_clear_bindings(r->stmt[which]);
-	return rc == SQLITE_DONE ? 0 : -GARRET_INTERNAL;
+		(void)sqlite_fail(r, "write", err);
+	(void)sqlite3_reset(s);
+	(void)sqlite3_clear_bindings(s);
+	return rc == SQLITE_DONE ? 0 : -(int)err->code;
+}
+
+static int step(struct registry *r, int which, struct garret_error *err)
+{
+	return sqlite_write(r, r->stmt[which], err);
 }
 
 static void sqlite_add(struct registry *r, const struct session_row *row, registry_done done,
@@ -118,7 +124,7 @@ static void sqlite_add(struct registry *r, const struct session_row *row, regist
 		sqlite3_bind_text(s, 5, row->tenant, -1, SQLITE_STATIC);
 	sqlite3_bind_double(s, 6, row->created_at);
 	sqlite3_bind_int(s, 7, row->state);
-	tell(r, done, ctx, step(r, ADD, &err) < 0 ? &err : NULL);
+	sqlite_tell(r, done, ctx, step(r, ADD, &err) < 0 ? &err : NULL);
 }
 
 static void bind_key(sqlite3_stmt *s, const struct session_row *row)
@@ -140,7 +146,7 @@ static void sqlite_set(struct registry *r, const struct session_row *row, regist
 	if (row->boot)
 		sqlite3_bind_text(s, 5, row->boot, -1, SQLITE_STATIC);
 	sqlite3_bind_double(s, 6, row->used_at);
-	tell(r, done, ctx, step(r, SET, &err) < 0 ? &err : NULL);
+	sqlite_tell(r, done, ctx, step(r, SET, &err) < 0 ? &err : NULL);
 }
 
 /* All or nothing, and one write to the log for them together. */
@@ -159,7 +165,7 @@ static void sqlite_used(struct registry *r, const struct session_row *rows, size
 		rc = step(r, COMMIT, &err);
 	if (rc < 0 && !sqlite3_get_autocommit(r->db))
 		(void)step(r, ROLLBACK, &(struct garret_error){ 0 });
-	tell(r, done, ctx, rc < 0 ? &err : NULL);
+	sqlite_tell(r, done, ctx, rc < 0 ? &err : NULL);
 }
 
 static void sqlite_end(struct registry *r, const char *id, uint64_t generation, double at,
@@ -172,7 +178,7 @@ static void sqlite_end(struct registry *r, const char *id, uint64_t generation, 
 	sqlite3_bind_int64(s, 2, (sqlite3_int64)generation);
 	sqlite3_bind_double(s, 3, at);
 	sqlite3_bind_int(s, 4, purged);
-	tell(r, done, ctx, step(r, END, &err) < 0 ? &err : NULL);
+	sqlite_tell(r, done, ctx, step(r, END, &err) < 0 ? &err : NULL);
 }
 
 static enum row_state row_state(int stored)
@@ -190,7 +196,7 @@ static void sqlite_load(struct registry *r, void (*each)(void *ctx, const struct
 	sqlite3_bind_double(r->stmt[PRUNE_AGE], 1, (double)wall_us() / 1e6 - TOMBSTONE_SECONDS);
 	sqlite3_bind_int(r->stmt[PRUNE_COUNT], 1, TOMBSTONES_MAX);
 	if (step(r, PRUNE_AGE, &err) < 0 || step(r, PRUNE_COUNT, &err) < 0) {
-		tell(r, done, ctx, &err);
+		sqlite_tell(r, done, ctx, &err);
 		return;
 	}
 	while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
@@ -214,9 +220,9 @@ static void sqlite_load(struct registry *r, void (*each)(void *ctx, const struct
 		each(ctx, &row);
 	}
 	if (rc != SQLITE_DONE)
-		(void)fail_sql(r, "read", &err);
+		(void)sqlite_fail(r, "read", &err);
 	(void)sqlite3_reset(s);
-	tell(r, done, ctx, rc == SQLITE_DONE ? NULL : &err);
+	sqlite_tell(r, done, ctx, rc == SQLITE_DONE ? NULL : &err);
 }
 
 static struct registry *sqlite_free(struct registry *r)
@@ -225,6 +231,7 @@ static struct registry *sqlite_free(struct registry *r)
 		return NULL;
 	for (int i = 0; i < STATEMENTS; i++)
 		(void)sqlite3_finalize(r->stmt[i]);
+	sqlite_policy_finalize(r);
 	(void)sqlite3_close(r->db);
 	free(r);
 	return NULL;
@@ -236,6 +243,13 @@ const struct registry_ops sqlite_registry_ops = {
 	.set = sqlite_set,
 	.used = sqlite_used,
 	.end = sqlite_end,
+	.policy_load = sqlite_policy_load,
+	.policy_add = sqlite_policy_add,
+	.tokens_load = sqlite_tokens_load,
+	.tokens_put = sqlite_tokens_put,
+	.owners_load = sqlite_owners_load,
+	.owner_set = sqlite_owner_set,
+	.owner_drop = sqlite_owner_drop,
 	.free = sqlite_free,
 };
 
@@ -273,7 +287,7 @@ static int migrate(struct registry *r, const char *path, struct garret_error *er
 						migrations[version], version + 1);
 
 		if (sqlite3_exec(r->db, text, NULL, NULL, NULL) != SQLITE_OK)
-			return fail_sql(r, "migrate", err);
+			return sqlite_fail(r, "migrate", err);
 	}
 	return 0;
 }
@@ -300,7 +314,7 @@ int sqlite_registry_open(struct loop *l, const char *path, struct registry **ret
 			 "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
 			 "PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=2000;",
 			 NULL, NULL, NULL) != SQLITE_OK)
-		rc = fail_sql(r, "open", err);
+		rc = sqlite_fail(r, "open", err);
 	else
 		rc = 0;
 	if (rc == 0 || sqlite3_errcode(r->db) == SQLITE_NOTADB)
@@ -308,7 +322,9 @@ int sqlite_registry_open(struct loop *l, const char *path, struct registry **ret
 	for (int i = 0; i < STATEMENTS && rc == 0; i++)
 		if (sqlite3_prepare_v3(r->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &r->stmt[i],
 				       NULL) != SQLITE_OK)
-			rc = fail_sql(r, "prepare", err);
+			rc = sqlite_fail(r, "prepare", err);
+	if (rc == 0)
+		rc = sqlite_policy_prepare(r, err);
 	if (rc < 0) {
 		sqlite_free(r);
 		return rc;

@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "net/json.h"
 
 struct session {
 	struct list link;
@@ -143,45 +144,19 @@ bool service_ready(const struct service *s)
 	return s->loop != NULL;
 }
 
-/* ---- settings ---- */
-
-const char *config_mem_limit(const struct config *c, const struct runtime_entry *r)
-{
-	return r->mem_limit ? r->mem_limit : c->mem_limit;
-}
-
-const char *config_memswap_limit(const struct config *c, const struct runtime_entry *r)
-{
-	return r->memswap_limit ? r->memswap_limit : c->memswap_limit;
-}
-
-const char *config_network(const struct config *c, const struct runtime_entry *r)
-{
-	return r->network_mode ? r->network_mode : c->network_mode;
-}
-
-double config_cpus(const struct config *c, const struct runtime_entry *r)
-{
-	return r->cpus < 0 ? c->cpus : r->cpus;
-}
-
-int64_t config_cpu_shares(const struct config *c, const struct runtime_entry *r)
-{
-	return r->cpu_shares < 0 ? c->cpu_shares : r->cpu_shares;
-}
-
-int64_t config_pids_limit(const struct config *c, const struct runtime_entry *r)
-{
-	return r->pids_limit < 0 ? c->pids_limit : r->pids_limit;
-}
-
 /* ---- tokens and counts ---- */
 
-enum auth service_authenticate(struct service *s, const char *token, const char *session_id)
+static enum auth who_is(struct service *s, const char *token, const char *session_id,
+			struct caller *ret)
 {
 	if (!token)
 		return AUTH_NONE;
 	if (!strcmp(token, "service-token-for-tests"))
+		return AUTH_SERVICE;
+	ret->read_only = strstr(token, "-read-token-for-tests") != NULL;
+	if (!strncmp(token, "acme-", 5))
+		(void)snprintf(ret->tenant, sizeof(ret->tenant), "acme");
+	if (ret->read_only || !strcmp(token, "acme-token-for-tests"))
 		return AUTH_SERVICE;
 	if (!session_id)
 		return AUTH_NONE;
@@ -189,6 +164,65 @@ enum auth service_authenticate(struct service *s, const char *token, const char 
 		return session_find(s, session_id) ? AUTH_SESSION : AUTH_ENDED;
 	return !strncmp(token, "ended-", 6) && !strcmp(token + 6, session_id) ? AUTH_ENDED
 									      : AUTH_NONE;
+}
+
+enum auth service_authenticate(struct service *s, const char *token, const char *session_id,
+			       struct caller *ret)
+{
+	*ret = (struct caller){ .auth = AUTH_NONE };
+	ret->auth = who_is(s, token, session_id, ret);
+	return ret->auth;
+}
+
+bool service_owns(const struct service *s, const char *tenant, const char *session_id)
+{
+	const struct session *e = session_find((struct service *)(uintptr_t)s, session_id);
+
+	return e && e->tenant && !strcmp(e->tenant, tenant);
+}
+
+void service_token_add(struct service *s, const struct token_request *rq, token_done done,
+		       void *ctx)
+{
+	const struct token_info info = { .name = rq->name,
+					 .tenant = rq->tenant,
+					 .read_only = rq->read_only,
+					 .active = true,
+					 .created_at = 1795971124.5,
+					 .expires_at = rq->expires_in > 0
+							       ? 1795971124.5 + rq->expires_in
+							       : 0 };
+
+	(void)s;
+	done(ctx, &info, "grt_secret", &(struct refusal){ 0 });
+}
+
+void service_token_rotate(struct service *s, const char *name, double overlap, token_done done,
+			  void *ctx)
+{
+	(void)s, (void)name, (void)overlap;
+	done(ctx, NULL, NULL, &(struct refusal){ .status = 404, .detail = "No such token" });
+}
+
+void service_token_revoke(struct service *s, const char *name, token_done done, void *ctx)
+{
+	service_token_rotate(s, name, 0, done, ctx);
+}
+
+void service_tokens(struct service *s, void (*each)(void *ctx, const struct token_info *t),
+		    void *ctx)
+{
+	(void)s;
+	each(ctx, &(struct token_info){ .name = "ci", .read_only = true, .created_at = 1.5 });
+}
+
+void service_set_policy(struct service *s, const struct json_t *change, const char *by,
+			policy_done done, void *ctx)
+{
+	static const struct json_errors fine = JSON_ERRORS_INIT;
+
+	(void)s, (void)change, (void)by;
+	done(ctx, &(struct refusal){ .status = 507, .detail = "no registry here" }, &fine);
 }
 
 bool service_has_session(struct service *s, const char *id)

@@ -1,7 +1,9 @@
 /*
  * A service without sessions behind it, for tests of the routes.  Token of the
  * service: "service-token-for-tests"; of a session: "token-" and its id; of an
- * ended generation: "ended-" and the id.
+ * ended generation: "ended-" and the id.  Of the service with less:
+ * "all-read-token-for-tests", "acme-token-for-tests" and "acme-read-token-for-tests"
+ * (of tenant acme).
  *
  * Programs: ["echo", TEXT]; ["bytes", N, CODE]: N bytes of that code;
  * ["sleep", MS]; ["error"]: its standard error says "oops\n", status 1;

@@ -265,7 +265,7 @@ TEST(checks_come_in_the_order_of_the_wire)
 	static const struct expectation cases[] = {
 		{ "GET /nothing", "", NULL, 404, "{\"detail\":\"Not Found\"}" },
 		{ "POST /workspaces/a/mv", TOKEN, "{}", 404, "{\"detail\":\"Not Found\"}" },
-		{ "PUT /policy", "", "{}", 405, "allow: GET\r\n" },
+		{ "DELETE /policy", "", NULL, 405, "allow: GET\r\n" },
 		{ "PUT /sessions/a", "", NULL, 405, "allow: GET\r\n" },
 		{ "HEAD /healthz", "", NULL, 405, NULL },
 		{ "GET /healthz/?a=b", "", NULL, 307, "location: http://test/healthz?a=b\r\n" },
@@ -320,6 +320,52 @@ static void ask_with_long_body(const struct server *srv, const char *line, const
 		strbuf_addch(&rq, 'x');
 	say(fd, rq.buf, rq.len);
 	hear(fd, out);
+}
+
+TEST(a_token_may_do_what_its_scope_says)
+{
+#define READER "X-Sandbox-Token: all-read-token-for-tests\r\n"
+#define ACME "X-Sandbox-Token: acme-token-for-tests\r\n"
+#define ACME_READER "X-Sandbox-Token: acme-read-token-for-tests\r\n"
+	struct server srv = server_start(64, 0);
+	static const struct expectation cases[] = {
+		{ "GET /sessions/a", READER, NULL, 200, NULL },
+		{ "GET /sessions/nosuch", READER, NULL, 404, NULL },
+		{ RUN, READER, "{}", 403, "\"scope\":\"read\"}" },
+		{ "POST /sessions/nosuch/run", READER, "{}", 403, NULL },
+		{ "POST /sessions", READER, "{}", 403, NULL },
+		{ "PUT /policy", READER, "{}", 403, NULL },
+		{ "PUT /policy", ACME, "{}", 403, "\"scope\":\"tenant:acme\"}" },
+		{ "GET /policy", ACME, NULL, 200, NULL },
+		{ "GET /tokens", ACME, NULL, 403, NULL },
+		{ "GET /sessions/a", ACME, NULL, 404, "No such session: a" },
+		{ "DELETE /sessions/a", ACME, NULL, 404, "No such session: a" },
+		{ "GET /sessions", ACME, NULL, 200, "{\"sessions\":[]," },
+		{ "DELETE /workspaces/a", ACME, NULL, 404, "No workspace for session: a" },
+		{ "DELETE /workspaces/-a", ACME, NULL, 422, NULL },
+		{ "POST /sessions", ACME, "{\"session_id\":\"m\",\"tenant\":\"other\"}", 403,
+		  "tenant:acme" },
+		{ "POST /sessions", ACME, "{\"session_id\":\"m\"}", 200, "\"tenant\":\"acme\"" },
+		{ "GET /sessions/m", ACME, NULL, 200, NULL },
+		{ "GET /sessions/m", ACME_READER, NULL, 200, NULL },
+		{ "DELETE /sessions/m", ACME_READER, NULL, 403, "tenant:acme+read" },
+		{ "DELETE /sessions/m", ACME, NULL, 204, NULL },
+		{ "PUT /policy", TOKEN, "{}", 507, NULL },
+		{ "PUT /policy", TOKEN, "{\"x\":NaN}", 422, "json_invalid" },
+		{ "GET /tokens", TOKEN, NULL, 200,
+		  "{\"tokens\":[{\"name\":\"ci\",\"scope\":\"read\",\"tenant\":null," },
+		{ "POST /tokens", TOKEN, "{\"name\":\"n\",\"scope\":\"tenant:a.b+read\"}", 200,
+		  "{\"token\":\"grt_secret\",\"info\":{\"name\":\"n\",\"scope\":\"tenant:a.b+read\"," },
+		{ "POST /tokens", TOKEN, "{\"name\":\"n\"}", 422, "give a scope" },
+		{ "POST /tokens", TOKEN, "{\"name\":\"n\",\"scope\":\"tenant:+read\"}", 422,
+		  "no name" },
+		{ "DELETE /tokens/n", TOKEN, NULL, 404, NULL },
+		{ "POST /tokens/n/rotate", TOKEN, "{}", 404, NULL },
+	};
+
+	open_session(&srv, "a");
+	expect(&srv, cases, sizeof(cases) / sizeof(cases[0]));
+	server_stop(&srv);
 }
 
 TEST(an_answer_before_the_body_can_be_read_by_who_sends_all_first)

@@ -1,4 +1,4 @@
-/* Settings and tokens. */
+/* Settings, tokens, changes of the policy. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "core/config.h"
+#include "core/policy_body.h"
 #include "core/token.h"
 
 static void clear_settings(void)
@@ -150,6 +151,79 @@ TEST(tombstones_keep_the_newest_generations)
 		assert_false(tombstones_match(&t, &key, "other", token[i]));
 	}
 	tombstones_release(&t);
+}
+
+/* What a change makes of the settings: "" or the beginning of what is wrong. */
+static void draft(const struct config *c, const struct limit_bounds *bounds, const char *change,
+		  struct policy_draft *ret, char says[300])
+{
+	struct json_errors e = JSON_ERRORS_INIT;
+	struct strbuf body = STRBUF_INIT;
+	struct refusal no = { 0 };
+	struct json_problem p;
+	struct json_t *root;
+
+	strbuf_addstr(&body, change);
+	root = json_read(&body, &p);
+	assert_non_null(root);
+	says[0] = '\0';
+	*ret = (struct policy_draft){ .runtimes = NULL };
+	if (!policy_draft(c, bounds, root, ret, &e, &no))
+		(void)snprintf(says, 300, "%.299s", no.status ? no.detail : e.items.buf);
+	/* Strings of the draft are the change's: nobody looks at them below. */
+	json_done(root);
+	strbuf_release(&e.items);
+	strbuf_release(&body);
+}
+
+TEST(a_change_is_laid_over_a_copy_or_refused)
+{
+	static const struct limit_bounds bounds = { .known = true,
+						    .can = BOX_MEMORY | BOX_CPUS | BOX_PIDS,
+						    .memory_bytes = 8ull << 30,
+						    .tmpfs_bytes = 1ull << 30,
+						    .cpu_millis = 4000,
+						    .pids = 1000 };
+	static const struct {
+		const char *change, *says;
+	} cases[] = {
+		{ "{\"max_sessions\":5,\"runtimes\":{\"b\":{\"cpus\":3}},\"mem_limit\":\"2g\"}",
+		  "" },
+		{ "{\"cpus\":4}", "" },
+		{ "{\"cpus\":4.001}", "must be at most 4\"" },
+		{ "{\"pids_limit\":1001}", "must be at most 1000\"" },
+		{ "{\"mem_limit\":\"9g\"}", "must be at most 8589934592 bytes" },
+		{ "{\"tmpfs_size\":\"2g\"}", "must be at most 1073741824 bytes" },
+		{ "{\"cpu_shares\":100}", "can't be given on this host" },
+		{ "{\"memswap_limit\":\"2g\"}", "can't be given on this host" },
+		{ "{\"memswap_limit\":null}", "" },
+		{ "{\"runtimes\":{\"b\":{\"pids_limit\":5000}}}",
+		  "\"loc\":[\"body\",\"runtimes\",\"b\",\"pids_limit\"]" },
+		{ "{\"runtimes\":{\"c\":{}}}", "Unknown runtime: c" },
+		{ "{\"max_open_sessions\":19}", "at least max_sessions" },
+	};
+	struct policy_draft d;
+	struct config c;
+	char says[300];
+
+	clear_settings();
+	(void)setenv("SANDBOXD_RUNTIMES", "a=host,b=host;cpus=1", 1);
+	assert_int_equal(config_from_env(&c, NULL), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		draft(&c, &bounds, cases[i].change, &d, says);
+		if ((!*cases[i].says && *says) || !strstr(says, cases[i].says))
+			fail_msg("%s: %s", cases[i].change, says);
+		if (i == 0) {
+			assert_int_equal(d.config.max_sessions, 5);
+			assert_true(d.config.runtimes[1].cpus == 3);
+		}
+		policy_draft_release(&d);
+		/* The settings themselves are as they were. */
+		assert_int_equal(c.max_sessions, 20);
+		assert_true(c.runtimes[1].cpus == 1);
+		assert_string_equal(c.mem_limit, "1g");
+	}
+	config_release(&c);
 }
 
 TEST_MAIN

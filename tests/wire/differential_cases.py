@@ -272,10 +272,16 @@ def archive():
     yield post("archive/trees path", "/workspaces/trees", {"sessions": ["a"], "path": ".."})
 
 
-def later():
-    """What isn't there yet."""
+def policy():
+    """What changes the policy, and what must not."""
     yield Case("policy/put", "PUT", "/policy", body=b"{}", headers=dict(JSON))
     yield Case("policy/put no-token", "PUT", "/policy", "none", b"{}", dict(JSON))
+    for body in (b'{"nosuch":1}', b'{"nosuch":1,"max_sessions":"x","cpus":[],"idle_timeout":-1}', b'{"max_sessions":1.5}', b'{"max_sessions":-1}',
+                 b'{"execute_timeout":0}', b'{"execute_timeout":"0"}', b'{"mem_limit":5}', b'{"cpus":"much"}', b'{"cpus":0}',
+                 b'{"pids_limit":0}', b'{"default_runtime":7}', b'{"default_runtime":"nosuch"}', b'{"runtimes":[1]}', b'{"runtimes":{"nosuch":{}}}',
+                 b'{"runtimes":{"nosuch":{"image":"x","cpus":"x"}}}', b'{"runtimes":{"nosuch":5}}', b'{"runtimes":null}', b'{"network_mode":"host"}',
+                 b"[]", b"7", b"null", b"{", b"", b'{"max_sessions_per_tenant":"1_000"}', b'{"max_sessions_per_tenant":null}'):
+        yield Case(f"policy/put {body.decode()}", "PUT", "/policy", body=body, headers=dict(JSON))
 
 
 def raw():
@@ -319,5 +325,5 @@ def cases(limit):
     run_id = Ids()
     yield post("open/a", "/sessions", {"session_id": "a"}, learn="a")
     for group in (routing(), tokens(), opening(), queries(), running(run_id), stopping(), files(), archive(),
-                  later(), raw(), ending(limit)):
+                  policy(), raw(), ending(limit)):
         yield from group
