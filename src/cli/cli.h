@@ -21,12 +21,12 @@ struct command {
 };
 
 extern const struct command command_run, command_serve, command_doctor, command_session,
-	command_exec, command_workspace;
+	command_exec, command_workspace, command_token;
 /* Files of a session. */
 extern const struct command command_ls, command_cat, command_put, command_get, command_cp,
 	command_mv, command_rm, command_mkdir, command_stat, command_find, command_grep,
 	command_edit, command_tar;
-extern const struct command session_commands[], workspace_commands[];
+extern const struct command session_commands[], workspace_commands[], token_commands[];
 
 /* Print "garret: MESSAGE" on stderr, as one line of harmless text; returns the exit status of the code. */
 int cli_fail(const struct garret_error *err);
