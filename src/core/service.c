@@ -62,9 +62,24 @@ bool service_has_session(struct service *s, const char *id)
 	return find_session(s, id);
 }
 
-struct service_counts service_counts(const struct service *s)
+/* One that wakes shows as asleep: its victim may still show as running. */
+static bool shows_asleep(const struct session *s)
 {
-	return (struct service_counts){ .resident = s->n_open - s->n_asleep, .open = s->n_open };
+	return s->rest == SESSION_ASLEEP || s->rest == SESSION_WAKING;
+}
+
+struct service_counts service_counts(const struct service *svc)
+{
+	struct service_counts n = { 0 };
+	struct session *s;
+
+	list_foreach (s, &svc->sessions, link) {
+		if (s->state != SESSION_OPEN)
+			continue;
+		n.open++;
+		n.resident += !shows_asleep(s);
+	}
+	return n;
 }
 
 /* One of the service's: the one of the start, or a minted one. */
@@ -258,15 +273,14 @@ void service_shutdown(struct service *s, plain_done done, void *ctx)
 
 struct session_info session_info(const struct session *s)
 {
-	double last = s->rest == SESSION_ASLEEP ? MAX(s->asleep_since, s->last_activity)
-						: s->last_activity;
+	double last = shows_asleep(s) ? MAX(s->asleep_since, s->last_activity) : s->last_activity;
 	double idle = wall_seconds() - last;
 
 	return (struct session_info){ .id = s->id,
 				      .runtime = s->runtime->alias,
 				      .tenant = s->tenant,
-				      .alive = !s->dead && s->rest != SESSION_ASLEEP,
-				      .hibernated = s->rest == SESSION_ASLEEP,
+				      .alive = !s->dead && !shows_asleep(s),
+				      .hibernated = shows_asleep(s),
 				      .created_at = s->created_at,
 				      .last_activity = last,
 				      .idle_seconds = idle > 0 ? idle : 0 };

@@ -102,7 +102,7 @@ struct service {
 	struct map by_id;
 	struct list sessions;
 	size_t n_sessions, n_open;
-	size_t n_asleep; /* of n_open, these are not resident */
+	size_t n_asleep; /* of n_sessions, these take no place */
 
 	size_t running; /* commands that are with the provider */
 	struct list queued;

@@ -287,7 +287,8 @@ void store_sweep(struct engine *e, bool (*restore)(struct engine *e, const char 
 
 		if (slot[0] == '.')
 			continue;
-		if (read_meta(e, slot, &m))
+		/* Of another boot of the host the numbers say nothing. */
+		if (read_meta(e, slot, &m) && !strcmp(m.boot, e->boot))
 			pidfd = prove(&m);
 		if (pidfd >= 0 && m.durable && restore(e, slot, &m, &pidfd))
 			continue;
