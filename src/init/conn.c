@@ -319,6 +319,7 @@ void conn_attach(struct conn *c, struct run *r, uint64_t request)
 {
 	struct sub *sub = find_sub(c, r);
 
+	r->unwanted = false;
 	if (!sub) {
 		sub = xnew(struct sub);
 		sub->run = r;

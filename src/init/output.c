@@ -26,6 +26,7 @@
 
 #define AGAIN_MS 10
 #define TURN_BYTES (1024 * 1024)
+#define KEPT_MAX (8 * 1024 * 1024) /* of all output, before the oldest that nobody wants must go */
 #define FIRST_READ 4096
 #define TOLD_EVERY_MS 50
 
@@ -38,6 +39,7 @@ static size_t room_max(const struct stream *st)
 
 static void buffer_free(struct stream *st)
 {
+	st->run->s->kept_bytes -= st->cap;
 	free(st->buf);
 	st->buf = NULL;
 	st->start = st->cap = 0;
@@ -48,6 +50,7 @@ static void buffer_free(struct stream *st)
 /* Make room for n more bytes behind what is kept (n fits in room_max). */
 static void reserve(struct stream *st, size_t n)
 {
+	struct session *s = st->run->s;
 	size_t cap;
 
 	if (st->start + st->len + n <= st->cap)
@@ -58,9 +61,12 @@ static void reserve(struct stream *st, size_t n)
 		if (st->len + n <= st->cap)
 			return;
 	}
+	while (s->kept_bytes > KEPT_MAX && run_drop_one(s))
+		;
 	/* Most runs write little: the first buffer is exact. */
 	cap = st->cap ? MIN(MAX(st->cap * 2, st->len + n), room_max(st)) : (n + 63) & ~(size_t)63;
 	st->buf = xrealloc(st->buf, cap);
+	s->kept_bytes += cap - st->cap;
 	st->cap = cap;
 }
 

@@ -40,7 +40,7 @@ static bool on_attach(struct request *q)
 
 static bool on_detach(struct request *q)
 {
-	(void)conn_detach(q->conn, q->run);
+	q->run->unwanted = conn_detach(q->conn, q->run);
 	return get_done(q->g);
 }
 

@@ -79,7 +79,8 @@ bool run_drop_one(struct session *s)
 	struct run *r;
 
 	list_foreach (r, &s->ended, in_list)
-		if (list_empty(&r->subs)) {
+		/* An owner that was killed is one that comes back. */
+		if (r->unwanted && list_empty(&r->subs)) {
 			run_free(r);
 			return true;
 		}

@@ -30,6 +30,7 @@ struct session {
 	struct list buckets[BUCKETS];        /* of runs, by id */
 	struct list live, ended;             /* ended: oldest first */
 	unsigned n_live, n_runs, n_stopping; /* n_runs: both lists */
+	size_t kept_bytes;                   /* memory of all output buffers */
 	bool childless;                      /* the last reaping found no process at all */
 
 	struct list spools; /* pairs not yet taken */
@@ -109,6 +110,7 @@ struct run {
 	struct start *start;                     /* until the program was executed */
 	struct leaf *leaf;                       /* NULL: there are none here */
 	bool started, exited, ended;
+	bool unwanted;     /* its owner said DETACH: it may go once it has ended */
 	uint64_t early[2]; /* signals (bit n - 1) that wait for the program: to it, to its group */
 
 	struct stream out[2];
@@ -138,7 +140,7 @@ struct run *run_find(struct session *s, const uint8_t *id);
 /* Everything of the request is copied; descriptors are taken or closed. */
 void run_request(struct conn *c, uint64_t request, const struct init_run *req, struct msg_fds *fds);
 void run_free(struct run *r); /* only an ended one */
-/* Drop the oldest ended run that nobody is attached to; false when there is none. */
+/* Drop the oldest ended run that nobody wants; false when there is none. */
 bool run_drop_one(struct session *s);
 void run_started(struct run *r);
 void run_reaped(struct run *r, int status, const struct rusage *ru); /* then settle it */

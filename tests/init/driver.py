@@ -11,6 +11,7 @@ import tempfile
 import time
 
 HELLO, RUN, ATTACH, DETACH, ACK, STOP, SIGNAL, STDIN, WINCH, FORGET, SPOOL, PING = range(1, 13)
+LIST, LISTED, HELD, HELD_END = 14, 73, 74, 1 << 63
 HELLO_OK, STARTED, OUT, SPOOLED, EXIT, ERROR, DONE, PONG, TAKEN = range(64, 73)
 FDS, STREAM, PTY, WITH_STDIN, BODY = 1, 2, 4, 8, 16
 NONE, TIMEOUT, LIMIT, STOPPED = range(4)
@@ -40,6 +41,7 @@ class Result:
         self.out = {1: b"", 2: b""}
         self.spooled = {}
         self.taken = 0
+        self.held, self.input_ended = 0, False
 
 
 class Conn:
@@ -99,7 +101,7 @@ class Conn:
     def step(self, timeout=20):
         """Take one frame and book it."""
         kind, request, p = self.frame(timeout)
-        if kind in (DONE, ERROR, PONG, HELLO_OK):
+        if kind in (DONE, ERROR, PONG, HELLO_OK, LISTED):
             self.answers.append((kind, request, p))
             return kind
         rid, p = p[:16], p[16:]
@@ -118,6 +120,9 @@ class Conn:
             r.spooled[stream] = (index, count)
         elif kind == TAKEN:
             r.taken = struct.unpack("<Q", p)[0]
+        elif kind == HELD:
+            held = struct.unpack("<Q", p)[0]
+            r.held, r.input_ended = held & ~HELD_END, bool(held & HELD_END)
         elif kind == EXIT:
             assert r.exit is None, "two exits"
             r.exit = dict(zip(EXIT_FIELDS, struct.unpack("<BBBBBIIIIQQQQQQ", p)))
@@ -165,6 +170,23 @@ class Conn:
         kind, _, p = self.answer(self.send(PING))
         assert kind == PONG
         return struct.unpack("<II", p)
+
+    def list(self):
+        """(unused spool pairs, {id: (flags, ended, age us, input held, input ended)})"""
+        request = self.send(LIST)
+        spools, runs = [], {}
+        while True:
+            kind, _, p = self.answer(request)
+            if kind == DONE:
+                return spools, runs
+            assert kind == LISTED, kind
+            n = struct.unpack("<I", p[:4])[0]
+            spools += struct.unpack("<%dI" % n, p[4:4 + 4 * n])
+            p = p[4 + 4 * n:]
+            n, p = struct.unpack("<I", p[:4])[0], p[4:]
+            assert len(p) == n * 38, (n, len(p))
+            for k in range(0, len(p), 38):
+                runs[p[k:k + 16]] = struct.unpack("<IBQQB", p[k + 16:k + 38])
 
     def attach(self, rid):
         self.results[rid] = Result()

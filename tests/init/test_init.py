@@ -442,6 +442,45 @@ def gives_every_connection_the_whole_run(i):
 
 
 @test()
+def tells_a_new_owner_what_there_is(i):
+    c = i.connect()
+    i.spool(c, 7)
+    ended = c.run(["echo", "kept"])
+    c.wait(ended)
+    reader = c.run(["cat"], flags=WITH_STDIN)
+    c.send(STDIN, reader + b"x" * 60000)
+    c.send(STDIN, reader + b"x" * 60000)
+    c.until(lambda: c.results[reader].held == 120000)
+    deaf = c.run(["sleep", "300"], flags=WITH_STDIN)
+    for _ in range(3):
+        c.send(STDIN, deaf + b"y" * 60000)
+    c.until(lambda: c.results[deaf].held == 180000)
+    c.send(STDIN, deaf)
+    c.until(lambda: c.results[deaf].input_ended)
+    assert c.results[deaf].taken < 180000, "a pipe that nobody reads is full at 64 KiB"
+    live = c.run(["sleep", "300"], flags=STREAM)
+    many = [c.run(["true"]) for _ in range(2000)]
+    for rid in many:
+        c.wait(rid)
+    c.close()
+    d = i.connect()
+    spools, runs = d.list()
+    assert spools == [] or spools == [7], spools
+    assert len(runs) == 2004 and set(many) < set(runs)
+    assert runs[ended][:2] == (0, 1) and runs[reader][0] == WITH_STDIN and runs[reader][3:] == (120000, 0), runs[reader]
+    assert runs[deaf][3:] == (180000, 1) and runs[live][:2] == (STREAM, 0)
+    assert 0 < runs[ended][2] < 60e6
+    d.attach(ended)
+    assert d.wait(ended).out[1] == b"kept\n"
+    for rid in (reader, deaf, live):
+        d.attach(rid)
+        d.stop(rid, 0)
+    d.send(FORGET, ended)
+    d.wait(deaf), d.wait(live)
+    assert ended not in d.list()[1]
+
+
+@test()
 def loses_nothing_for_a_slow_owner(i):
     c = i.connect()
     c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
