@@ -129,7 +129,7 @@ void run_set_leave(struct session *s);
 int run_set_log(struct run_set *set, struct garret_error *err);
 /* Records; a failure is the caller's to judge. */
 int run_write_start(struct run *r, struct garret_error *err);
-void run_write_drop(struct run *r);
+bool run_write_drop(struct run *r);
 /* Oldest first, until the set is within its bounds again; never one that is being asked for. */
 void run_set_prune(struct run_set *set);
 

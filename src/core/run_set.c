@@ -36,6 +36,7 @@
 #define SWEEP_AT_ONCE 32
 #define SWEEP_MS 100
 #define SHOWN_MAX 1100
+#define LOG_SEGMENT (1u << 20)
 
 static uint64_t retention_ms(const struct service *svc)
 {
@@ -115,7 +116,9 @@ const char *runs_dir(struct session *s)
 static int open_log(struct run_set *set, journal_each_fn each, struct garret_error *err)
 {
 	autofree char *name = xasprintf("%s/log", set->dir);
-	const struct journal_settings how = { .dir = set->service->runs_dir, .name = name };
+	const struct journal_settings how = { .dir = set->service->runs_dir,
+					      .name = name,
+					      .segment_size = LOG_SEGMENT };
 
 	return set->journal ? 0 : journal_open(&how, each, set, &set->journal, err);
 }
@@ -150,16 +153,18 @@ int run_write_start(struct run *r, struct garret_error *err)
 	return journal_append(r->set->journal, RUN_LOG_START, bytes, p.len, &r->position, err);
 }
 
-void run_write_drop(struct run *r)
+bool run_write_drop(struct run *r)
 {
 	struct garret_error err = { 0 };
 	uint8_t raw[RUN_ID_BYTES];
 
-	if (r->position == NOT_RECORDED)
-		return;
+	if (!r->set->journal)
+		return true;
 	(void)hex_decode(r->id, raw, sizeof(raw));
-	if (journal_append(r->set->journal, RUN_LOG_DROP, raw, sizeof(raw), NULL, &err) < 0)
-		log_error("run_record", "run=%s %s", r->id, err.msg);
+	if (journal_append(r->set->journal, RUN_LOG_DROP, raw, sizeof(raw), NULL, &err) == 0)
+		return true;
+	log_error("run_record", "run=%s %s", r->id, err.msg);
+	return false;
 }
 
 static void read_start(struct run_set *set, const struct journal_record *rec)
@@ -183,7 +188,7 @@ static void read_start(struct run_set *set, const struct journal_record *rec)
 		return;
 	r = map_find(&set->runs, id);
 	if (r)
-		run_drop(r, true); /* it was asked for again after its record was dropped */
+		run_drop(r, false); /* it was asked for again after its record was dropped */
 	r = run_new(set, id, digest);
 	r->state = RUN_RESTORING;
 	r->asked_wall_us = asked;
@@ -231,7 +236,7 @@ static void on_record(void *ctx, const struct journal_record *rec)
 		hex_encode(rec->data, rec->n, id);
 		r = map_find(&set->runs, id);
 		if (r)
-			run_drop(r, true);
+			run_drop(r, false); /* the files of that number may be another's by now */
 	}
 }
 
@@ -261,18 +266,26 @@ static void write_start_again(const char *key, void *value, void *ctx)
 		log_warn("run_record", "run=%s %s", r->id, err.msg);
 }
 
+/* Where the oldest record is that a finished run has its output in. */
+static uint64_t first_needed(const struct run_set *set)
+{
+	const struct run *r;
+
+	list_foreach (r, &set->finished, finished_link)
+		if (r->record->position != NOT_RECORDED)
+			return r->record->position;
+	return journal_end(set->journal);
+}
+
 /* Give back the front of the log that nobody needs. */
 static void drop_front(struct run_set *set)
 {
-	uint64_t needed = journal_end(set->journal), first = UINT64_MAX;
-	struct run *r;
+	uint64_t needed = first_needed(set), first = UINT64_MAX;
 
-	list_foreach (r, &set->finished, finished_link)
-		if (r->record->position < needed)
-			needed = r->record->position;
+	if (needed - journal_first(set->journal) < LOG_SEGMENT)
+		return; /* not one file's worth */
 	map_foreach(&set->runs, note_start, &first);
-	if (first < needed && journal_first(set->journal) < needed &&
-	    needed - journal_first(set->journal) > 2u << 20)
+	if (first < needed && needed - first > LOG_SEGMENT)
 		map_foreach(&set->runs, write_start_again, &needed);
 	first = UINT64_MAX;
 	map_foreach(&set->runs, note_start, &first);
@@ -299,6 +312,10 @@ void run_set_prune(struct run_set *set)
 			break;
 		if (!list_empty(&r->waits))
 			continue;
+		/* Else its record would come back when the number of its files is another's. */
+		if ((r->record->facts.spooled[0] || r->record->facts.spooled[1]) &&
+		    !run_write_drop(r))
+			break;
 		run_drop(r, true);
 		dropped = true;
 	}
@@ -421,7 +438,7 @@ void run_set_leave(struct session *s)
 		runs_purge(s->service, s->id);
 	if (s->state == SESSION_OPEN || !set->dir) {
 		set_free(set); /* the daemon ends; what it leaves is for the next one to find */
-	} else if (s->purge || !set->finished_count) {
+	} else if (s->purge || (!set->asleep && !set->finished_count)) {
 		set_remove(set);
 	} else {
 		unload(set);

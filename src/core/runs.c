@@ -278,7 +278,10 @@ static void finish(struct run *r, struct box_run_end *end)
 	if (!r->no.status || (end->gone && was_live)) {
 		keep_end(r, end);
 	} else {
-		run_write_drop(r);
+		if (r->position != NOT_RECORDED)
+			(void)run_write_drop(r);
+		if (end->spooled[0] || end->spooled[1])
+			svc->ops->spool_remove(svc->provider, r->set->dir, end->spool);
 		tell_waits(r);
 		run_drop(r, true);
 	}
@@ -596,7 +599,7 @@ static void begin_later(struct loop_later *l)
 
 void run_restart(struct run *r)
 {
-	run_write_drop(r);
+	(void)run_write_drop(r);
 	r->position = NOT_RECORDED;
 	if (!r->argv) {
 		run_drop(r, true);

@@ -107,6 +107,35 @@ static void spools_failed(struct box *b, char name[2][160], const bool made[2])
 	loop_timer_set(b->p->loop, &b->spool_retry, now_ms() + SPOOL_RETRY_MS, on_spool_retry, b);
 }
 
+/* Behind every number that a file has: of an earlier daemon, or from before the session slept. */
+static void skip_spools(struct box *b)
+{
+	int fd = openat(b->p->runs_fd, b->runs_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	autodir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *e;
+
+	if (!dir) {
+		fd_close(fd);
+		return;
+	}
+	while ((e = readdir(dir))) {
+		char *dot = strchr(e->d_name, '.');
+		uint64_t n;
+
+		if (!dot || (strcmp(dot, ".out") != 0 && strcmp(dot, ".err") != 0))
+			continue;
+		*dot = '\0';
+		if (parse_u64(e->d_name, &n) && n >= b->next_spool && n < UINT32_MAX)
+			b->next_spool = (uint32_t)n + 1;
+	}
+}
+
+static void make_runs(struct box *b)
+{
+	b->runs_made = mkdirat(b->p->runs_fd, b->runs_name, 0700) == 0 || errno == EEXIST;
+	skip_spools(b);
+}
+
 /* Keep init supplied; a failure only delays a command with much output. */
 static void give_spools(struct box *b)
 {
@@ -114,7 +143,7 @@ static void give_spools(struct box *b)
 	int fd[2];
 
 	if (!b->runs_made)
-		b->runs_made = mkdirat(b->p->runs_fd, b->runs_name, 0700) == 0 || errno == EEXIST;
+		make_runs(b);
 	while (b->init && b->n_ahead < SPOOLS_AHEAD) {
 		for (int s = 0; s < 2; s++) {
 			spool_name(b->runs_name, b->next_spool, s, name[s]);
@@ -397,30 +426,6 @@ void runs_on_done(struct box *b, uint64_t request, const struct garret_error *er
 {
 	if (b->listing && b->listing->request == request)
 		listed(b, err);
-}
-
-/* Behind every number that a file of an earlier daemon has. */
-static void skip_spools(struct box *b)
-{
-	int fd = openat(b->p->runs_fd, b->runs_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	autodir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
-
-	if (!dir) {
-		fd_close(fd);
-		return;
-	}
-	b->runs_made = true;
-	while ((e = readdir(dir))) {
-		char *dot = strchr(e->d_name, '.');
-		uint64_t n;
-
-		if (!dot || (strcmp(dot, ".out") && strcmp(dot, ".err")))
-			continue;
-		*dot = '\0';
-		if (parse_u64(e->d_name, &n) && n >= b->next_spool && n < UINT32_MAX)
-			b->next_spool = (uint32_t)n + 1;
-	}
 }
 
 static void on_nobody(struct loop_later *l)

@@ -584,6 +584,47 @@ def what_cannot_be_recorded_is_refused_only_when_it_would_be_lost(_):
         s.close()
 
 
+@test
+def sessions_that_sleep_keep_their_runs(d):
+    s = d.open()
+    big, small = new_id(), new_id()
+    s.sh("head -c 200000 /dev/zero", run_id=big)
+    s.sh("echo small", run_id=small)
+    sleeps = lambda: d.call("POST", f"/v1/sessions/{s.id}/sleep", token=s.token)[0]  # noqa: E731
+    assert sleeps() == 204
+    assert len(output(s, big)[2]) == 200000 and output(s, small)[2] == b"small\n"
+    assert d.call("GET", f"/sessions/{s.id}", token=s.token)[1]["state"] == "hibernated"
+    # Awake again it has new files for output, and the same answers.
+    for n in (1, 2, 3):
+        assert len(s.sh(f"head -c {200000 + n} /dev/zero")["stdout"]) == 200000 + n
+    assert s.sh("echo small", run_id=small)["stdout"] == "small\n"
+    assert sleeps() == 204
+    assert s.close(purge=False) == 204
+    assert len(output(s, big)[2]) == 200000 and output(s, small)[2] == b"small\n"
+    assert len(d.call("GET", f"/sessions/{s.id}/runs", token=s.token)[1]["runs"]) == 5
+    d.open(s.id).close(purge=True)
+    assert dirs_of(d, s.id) == []
+
+
+@test
+def a_spool_file_is_never_another_runs(_):
+    with Daemon(build=BUILD, GARRET_RUN_BYTES="300000") as d:
+        s = d.open()
+        a, b = new_id(), new_id()
+        s.sh("head -c 200000 /dev/zero | tr '\\0' a", run_id=a)
+        for _ in range(6):
+            s.sh("head -c 60000 /dev/zero")
+        info(s, a, status=404)
+        folder = os.path.join(runs_dir(d), dirs_of(d, s.id)[0])
+        for n in range(2):
+            assert d.call("POST", f"/v1/sessions/{s.id}/sleep", token=s.token)[0] == 204
+            assert sorted(x for x in os.listdir(folder) if not x.startswith("log.")) == (["0.err", "0.out"] if n else []), os.listdir(folder)
+            info(s, a, status=404)
+            assert s.sh("head -c 200000 /dev/zero | tr '\\0' b", run_id=b)["stdout"] == 200000 * "b"
+        assert output(s, b)[2] == 200000 * b"b"
+        s.close()
+
+
 # ---- the daemon is killed ----
 
 
@@ -698,6 +739,50 @@ def kill_and_resume(_):
             assert len(set(os.listdir(os.path.join(runs_dir(d), os.listdir(runs_dir(d))[0])))) < 60
             s.close()
         finally:
+            d.stop()
+
+
+@test
+def no_instant_loses_or_repeats_a_run(_):
+    """Clients that ask again until they are answered, and a daemon that is killed again and again."""
+    with tempfile.TemporaryDirectory() as state:
+        d = Daemon(build=BUILD, state=state).start()
+        s = d.open()
+        over, wrong, answered = threading.Event(), [], []
+
+        def client(n: int) -> None:
+            while not over.is_set():
+                rid = new_id()
+                size = (0, 100, 70000, 300000)[len(answered) % 4]
+                argv = ["sh", "-c", f"echo {rid} >> count; echo {rid}; head -c {size} /dev/zero | tr '\\0' x; exit {n + 1}"]
+                while True:
+                    try:
+                        code, r = s.daemon.call("POST", f"/sessions/{s.id}/run", {"argv": argv, "run_id": rid}, s.token)
+                    except Exception:  # it was killed: the port is nobody's, or the answer breaks off
+                        time.sleep(0.005)
+                        continue
+                    if code != 200 or r["exit_code"] != n + 1 or r["stdout"] != rid + "\n" + size * "x":
+                        wrong.append((code, {k: (v[:80] if isinstance(v, str) else v) for k, v in r.items()}))
+                    answered.append(rid)
+                    break
+
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
+        [t.start() for t in threads]
+        try:
+            for _ in range(12):
+                time.sleep(0.05 + int.from_bytes(os.urandom(2), "big") / 65536 * 0.3)
+                d = restarted(d)
+                s.daemon = d
+            time.sleep(0.5)
+            over.set()
+            [t.join(60) for t in threads]
+            count = s.sh("cat count")["stdout"].split()
+            print(f"     {len(answered)} runs, {len(count)} executions, 12 kills")
+            assert not wrong, wrong[:3]
+            assert len(answered) > 100 and sorted(count) == sorted(answered), (len(count), len(set(count)), len(answered))
+            s.close()
+        finally:
+            over.set()
             d.stop()
 
 
