@@ -158,19 +158,21 @@ def a_killed_daemon_is_no_end():
 
 @test
 def the_published_client_does_not_notice():
+    from pydantic_ai.workspaces import Workspace
     from pydantic_ai_backends.workspaces import SandboxdWorkspace
 
     async def work(d: Daemon) -> None:
-        w = SandboxdWorkspace(service_url=d.url, token=d.token, session_name="w")
-        async with w:
-            await w.write_bytes("f", b"kept")
-            assert (await w.run("cat f; sleep 1000 & echo $! > pid", shell=True)).stdout == "kept"
-            port = urlsplit(d.url).port
-            kill(d)
-            d.env["SANDBOXD_PORT"] = str(port)
-            d.start()
-            assert await w.read_bytes("f") == b"kept"
-            assert (await w.run("kill -0 $(cat pid) && echo lives", shell=True)).stdout == "lives\n"
+        service = SandboxdWorkspace(service_url=d.url, token=d.token)
+        backend = service.backend()
+        w = Workspace(backend)
+        await w.write_bytes("f", b"kept")
+        assert (await w.run("cat f; sleep 1000 & echo $! > pid", shell=True)).stdout == "kept"
+        d.env["SANDBOXD_PORT"] = str(urlsplit(d.url).port)
+        kill(d)
+        d.start()
+        assert await w.read_bytes("f") == b"kept"
+        assert (await w.run("kill -0 $(cat pid) && echo lives", shell=True)).stdout == "lives\n"
+        await service.destroy(backend.ref)
 
     with restarted() as d:
         asyncio.run(work(d))
