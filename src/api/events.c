@@ -1,6 +1,21 @@
-/* GET /sessions/{session_id}/events: the activity log, for clients that poll. */
+/*
+ * What was done in a session, and what happened to sessions: for clients that poll, as
+ * published, and for those that follow (server-sent events).  A client that was cut off
+ * goes on with after= or Last-Event-ID.
+ */
+#include <stdlib.h>
+#include <string.h>
+
 #include "api/handlers.h"
 #include "api/wire.h"
+#include "base/auto.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "base/time.h"
+
+#define LIMIT_DEFAULT 1000
+#define AT_ONCE 100 /* events in one piece of a stream */
+#define ALIVE_MS 15000
 
 static void each(void *ctx, const struct session_event *e)
 {
@@ -25,4 +40,229 @@ void events_list(struct call *c)
 	wire_number(&out, "latest_seq", (int64_t)latest);
 	json_close(&out, '}');
 	call_answer(c, 200, &out);
+}
+
+/* ---- of the service ---- */
+
+static void put_service_event(struct strbuf *out, const struct service_event *e)
+{
+	json_open(out, '{');
+	wire_number(out, "seq", (int64_t)e->seq);
+	json_put_key(out, "at");
+	json_put_double(out, e->at);
+	json_put_key(out, "kind");
+	json_put_string(out, e->kind);
+	json_put_key(out, "session_id");
+	if (*e->session_id)
+		json_put_string(out, e->session_id);
+	else
+		json_put_null(out);
+	json_put_key(out, "tenant");
+	if (*e->tenant)
+		json_put_string(out, e->tenant);
+	else
+		json_put_null(out);
+	json_put_key(out, "detail");
+	json_put_string(out, e->detail);
+	json_close(out, '}');
+}
+
+static void each_of_service(void *ctx, const struct service_event *e)
+{
+	put_service_event(ctx, e);
+}
+
+static struct event_filter filter_of(const struct call *c, const struct log_values *v)
+{
+	return (struct event_filter){ .after = (uint64_t)v->after,
+				      .limit = v->limit ? (unsigned)v->limit : LIMIT_DEFAULT,
+				      .session_id = v->session_id,
+				      .tenant = *c->caller.tenant ? c->caller.tenant : NULL };
+}
+
+void events_service(struct call *c)
+{
+	const struct event_filter filter = filter_of(c, c->values);
+	struct strbuf out = STRBUF_INIT;
+	uint64_t latest;
+
+	json_open(&out, '{');
+	json_put_key(&out, "events");
+	json_open(&out, '[');
+	latest = service_log_each(c->service, &filter, each_of_service, &out);
+	json_close(&out, ']');
+	wire_number(&out, "latest_seq", (int64_t)latest);
+	json_close(&out, '}');
+	call_answer(c, 200, &out);
+}
+
+void events_kept(struct call *c)
+{
+	const struct kept_events_values *v = c->values;
+	struct strbuf out = STRBUF_INIT;
+	uint64_t generation;
+	bool any;
+
+	if (!parse_u64(v->generation, &generation)) {
+		call_refuse(c, 404, "No such generation: %s", v->generation);
+		return;
+	}
+	json_open(&out, '{');
+	json_put_key(&out, "events");
+	json_open(&out, '[');
+	any = service_kept_events(c->service, v->session_id, generation, (uint64_t)v->after,
+				  v->limit ? (unsigned)v->limit : LIMIT_DEFAULT, each, &out);
+	json_close(&out, ']');
+	json_close(&out, '}');
+	if (any || v->after) {
+		call_answer(c, 200, &out);
+		return;
+	}
+	strbuf_release(&out);
+	call_refuse(c, 404, "Nothing is kept of session %s, generation %s", v->session_id,
+		    v->generation);
+}
+
+/* ---- following ---- */
+
+struct follow {
+	struct http_request *rq;
+	struct service *service;
+	struct loop *loop;
+	struct loop_timer alive;
+	struct event_reader *reader;
+	char *session_id; /* whose activity; NULL: the service's log, with: */
+	char *tenant;
+	uint64_t after;
+	unsigned n;          /* in the piece that is being made */
+	struct strbuf piece; /* not sent yet */
+	size_t sent;         /* of it */
+};
+
+static void begin_event(struct follow *f, uint64_t seq)
+{
+	strbuf_addf(&f->piece, "id: %llu\ndata: ", (unsigned long long)seq);
+	f->after = seq;
+	f->n++;
+}
+
+static void add_activity(void *ctx, const struct session_event *e)
+{
+	struct follow *f = ctx;
+	autobuf struct strbuf json = STRBUF_INIT;
+
+	if (f->n == AT_ONCE)
+		return;
+	begin_event(f, e->seq);
+	wire_event(&json, e);
+	strbuf_add(&f->piece, json.buf, json.len);
+	strbuf_addstr(&f->piece, "\n\n");
+}
+
+static void add_happened(void *ctx, const struct service_event *e)
+{
+	struct follow *f = ctx;
+	autobuf struct strbuf json = STRBUF_INIT;
+
+	begin_event(f, e->seq);
+	put_service_event(&json, e);
+	strbuf_add(&f->piece, json.buf, json.len);
+	strbuf_addstr(&f->piece, "\n\n");
+}
+
+/* False: there will be no more. */
+static bool fill(struct follow *f)
+{
+	const struct event_filter filter = { .after = f->after,
+					     .limit = AT_ONCE,
+					     .tenant = f->tenant };
+	uint64_t latest;
+
+	f->n = 0;
+	if (f->session_id)
+		return service_events(f->service, f->session_id, f->after, add_activity, f,
+				      &latest);
+	latest = service_log_each(f->service, &filter, add_happened, f);
+	f->after = MAX(f->after, latest);
+	return true;
+}
+
+static ssize_t follow_read(void *ctx, char *buf, size_t cap)
+{
+	struct follow *f = ctx;
+	size_t n;
+
+	if (f->sent == f->piece.len) {
+		strbuf_reset(&f->piece);
+		f->sent = 0;
+		if (!fill(f))
+			return 0;
+		if (!f->piece.len)
+			return HTTP_SOURCE_WAIT;
+	}
+	n = MIN(cap, f->piece.len - f->sent);
+	memcpy(buf, f->piece.buf + f->sent, n);
+	f->sent += n;
+	return (ssize_t)n;
+}
+
+static void follow_release(void *ctx)
+{
+	struct follow *f = ctx;
+
+	loop_timer_clear(&f->alive);
+	service_event_reader_free(f->reader);
+	strbuf_release(&f->piece);
+	free(f->session_id);
+	free(f->tenant);
+	free(f);
+}
+
+static void on_news(void *ctx)
+{
+	struct follow *f = ctx;
+
+	http_source_ready(f->rq);
+}
+
+/* A comment between two events keeps what is in between awake. */
+static void on_alive(struct loop_timer *t)
+{
+	struct follow *f = t->ctx;
+
+	if (f->sent == f->piece.len) {
+		strbuf_reset(&f->piece);
+		f->sent = 0;
+		strbuf_addstr(&f->piece, ": alive\n\n");
+		http_source_ready(f->rq);
+	}
+	loop_timer_set(f->loop, t, now_ms() + ALIVE_MS, on_alive, f);
+}
+
+void events_follow(struct call *c)
+{
+	const struct events_values *v = c->values;
+	const char *last = http_header(c->rq, "last-event-id");
+	struct follow *f = xnew(struct follow);
+	const struct http_source src = { follow_read, follow_release, f };
+
+	f->rq = c->rq;
+	f->service = c->service;
+	f->loop = c->api->loop;
+	f->session_id = c->session_id ? xstrdup(c->session_id) : NULL;
+	f->tenant = *c->caller.tenant ? xstrdup(c->caller.tenant) : NULL;
+	f->after = (uint64_t)v->after;
+	if (last)
+		(void)parse_u64(last, &f->after);
+	strbuf_init(&f->piece);
+	f->reader = service_event_reader(c->service, c->session_id, on_news, f);
+	if (!f->reader) {
+		follow_release(f);
+		call_refuse(c, 404, "No such session: %s", c->session_id);
+		return;
+	}
+	http_add_header(c->rq, "cache-control", "no-store");
+	http_add_header(c->rq, "x-accel-buffering", "no");
+	loop_timer_set(f->loop, &f->alive, now_ms() + ALIVE_MS, on_alive, f);
+	http_answer_source(c->rq, 200, "text/event-stream", -1, &src);
 }

@@ -24,6 +24,11 @@ void sessions_sleep(struct call *c);
 void sessions_wake(struct call *c);
 /* events.c */
 void events_list(struct call *c);
+void events_service(struct call *c);
+void events_kept(struct call *c);
+void events_follow(struct call *c);
+/* metrics.c */
+void metrics_get(struct call *c);
 /* runs.c */
 void runs_run(struct call *c);
 void runs_stop(struct call *c);
@@ -104,6 +109,16 @@ struct purge_values {
 
 struct events_values {
 	int64_t after;
+};
+
+struct log_values {
+	int64_t after, limit;
+	const char *session_id;
+};
+
+struct kept_events_values {
+	int64_t after, limit;
+	const char *session_id, *generation;
 };
 
 struct run_values {

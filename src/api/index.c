@@ -4,9 +4,8 @@
 
 #include "api/handlers.h"
 #include "api/wire.h"
+#include "base/auto.h"
 #include "base/mem.h"
-
-#define PATHS_MAX 64
 
 static int by_text(const void *a, const void *b)
 {
@@ -15,10 +14,14 @@ static int by_text(const void *a, const void *b)
 
 static void endpoints(struct strbuf *out)
 {
-	const char *paths[PATHS_MAX];
+	autofree const char **paths = NULL;
 	size_t n = 0;
 
-	for (const struct route *r = routes; r->path && n < PATHS_MAX; r++)
+	for (const struct route *r = routes; r->path; r++)
+		n++;
+	paths = xcalloc(n, sizeof(*paths));
+	n = 0;
+	for (const struct route *r = routes; r->path; r++)
 		if (strcmp(r->path, "/") != 0)
 			paths[n++] = r->path;
 	qsort(paths, n, sizeof(*paths), by_text);

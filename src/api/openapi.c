@@ -48,6 +48,10 @@ static const struct {
 	{ "SessionEvent", "seq:integer at:number op:string target:string ok:boolean detail:string "
 			  "duration_ms:number" },
 	{ "EventList", "events:SessionEvent* latest_seq:integer" },
+	{ "LogEntry",
+	  "seq:integer at:number kind:string session_id:string? tenant:string? detail:string" },
+	{ "LogEntries", "events:LogEntry* latest_seq:integer" },
+	{ "KeptEvents", "events:SessionEvent*" },
 	{ "FileEntry", "name:string path:string is_dir:boolean size:integer? modified_at:string?" },
 	{ "RealPath", "path:string" },
 	{ "FileTree", "entries:FileEntry* truncated:boolean" },

@@ -41,6 +41,22 @@ static const struct json_field events_query[] = {
 	FIELD(events_values, after, JSON_KIND_INT, JSON_FROM_ZERO, "only entries with a larger seq"),
 	END
 };
+static const struct json_field log_query[] = {
+	FIELD(log_values, after, JSON_KIND_INT, JSON_FROM_ZERO, "only entries with a larger seq"),
+	FIELD(log_values, limit, JSON_KIND_INT, JSON_FROM_ONE, "1000 when not given", 10000),
+	FIELD(log_values, session_id, JSON_KIND_NAME, 0, "only of this one"),
+	END
+};
+static const struct json_field kept_events_query[] = {
+	FIELD(kept_events_values, after, JSON_KIND_INT, JSON_FROM_ZERO, "only entries with a larger seq"),
+	FIELD(kept_events_values, limit, JSON_KIND_INT, JSON_FROM_ONE, "1000 when not given", 10000),
+	END
+};
+static const struct json_field kept_events_params[] = {
+	FIELD(kept_events_values, session_id, JSON_KIND_NAME, JSON_REQUIRED, NULL),
+	FIELD(kept_events_values, generation, JSON_KIND_STRING, JSON_REQUIRED, NULL),
+	END
+};
 static const struct json_field run_body[] = {
 	FIELD(run_values, argv, JSON_KIND_STRINGS, JSON_REQUIRED | JSON_NOT_EMPTY, "program and arguments, literally"),
 	FIELD(run_values, env, JSON_KIND_ENVIRON, 0, "laid over the session's environment"),
@@ -292,6 +308,18 @@ const struct route routes[] = {
 	  .summary = "Have it awake before it is used" },
 	{ "GET", "/sessions/{session_id}/events", ROUTE_SESSION, SCOPE_READ, .query = events_query, SIZE(events_values),
 	  .handle = events_list, .summary = "What was done in a session", .answer = "EventList" },
+	{ "GET", "/v1/sessions/{session_id}/events/follow", ROUTE_SESSION, SCOPE_READ, .query = events_query,
+	  SIZE(events_values), .handle = events_follow, .summary = "The same as it comes: server-sent events",
+	  .answer = "text/event-stream" },
+	{ "GET", "/v1/events", ROUTE_SERVICE, SCOPE_READ, .query = log_query, SIZE(log_values),
+	  .handle = events_service, .summary = "What happened to sessions and to the service", .answer = "LogEntries" },
+	{ "GET", "/v1/events/follow", ROUTE_SERVICE, SCOPE_READ, .query = events_query, SIZE(events_values),
+	  .handle = events_follow, .summary = "The same as it comes: server-sent events", .answer = "text/event-stream" },
+	{ "GET", "/v1/events/{session_id}/{generation}", ROUTE_SERVICE, SCOPE_READ, .params = kept_events_params,
+	  .query = kept_events_query, SIZE(kept_events_values), .kept = true, .handle = events_kept,
+	  .summary = "What was done in a session that may have ended", .answer = "KeptEvents" },
+	{ "GET", "/metrics", ROUTE_SERVICE, SCOPE_READ, .handle = metrics_get,
+	  .summary = "Counters in Prometheus' text format", .answer = "text/plain" },
 	/* Arguments of 1.9 MiB, every byte of them escaped as \u00XX: more can never be valid. */
 	{ "POST", "/sessions/{session_id}/run", ROUTE_SESSION, SCOPE_WRITE, .body = run_body, SIZE(run_values),
 	  .body_limit = 12u << 20, .wakes = true, .handle = runs_run,

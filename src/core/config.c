@@ -73,6 +73,7 @@ static const struct setting settings[] = {
 	S("GARRET_STATE_DIR",                  STR,      state_dir,                   "/var/lib/garret", 0),
 	S("GARRET_SOCKET",                     STR_OPT,  socket,                      NULL, 0),
 	S("GARRET_ENGINE",                     STR_OPT,  engine,                      NULL, 0),
+	S("GARRET_EVENT_RETENTION",            INT,      event_retention,             "604800", 1),
 	S("GARRET_SLEEP_AFTER",                INT_OPT,  sleep_after,                 NULL, 1),
 	S("GARRET_DISK_LIMIT",                 SIZE_OPT, disk_limit,                  NULL, 0),
 	S("GARRET_RUN_RETENTION",              INT,      run_retention,               "3600", 0),

@@ -1,15 +1,31 @@
-/* The activity log of a session: the newest 200 operations, in memory. */
+/*
+ * The activity log of a session.  Each operation is written to events/ID.GENERATION
+ * when it ends; the newest 200, which clients ask for, are in memory as well while
+ * the session is awake, and read again when somebody asks for those of another daemon
+ * or of a session that sleeps.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
+#include "base/fd.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "base/text.h"
+#include "core/event_log.h"
+#include "core/journal.h"
 #include "core/service_impl.h"
+#include "proto/cursor.h"
 
 #define EVENTS_MAX 200
 #define TARGET_CHARACTERS 200
+#define LOG_BYTES (4u << 20)     /* of one session on the disk, oldest first to go */
+#define SEGMENT_BYTES (1u << 20) /* that much at a time */
 
 struct entry {
 	double at, duration_ms;
@@ -24,7 +40,16 @@ struct event_ring {
 	uint64_t latest;
 	size_t cap;
 	struct entry *e;
+	struct journal *journal; /* NULL: not opened yet, or it can't be */
+	bool unwritten;          /* that was told */
+	struct list readers;
 };
+
+/* What an entry read from a file may be called: the names are literals. */
+static const char *const ops[] = { "run",    "read",   "write",  "stat",   "realpath",
+				   "ls",     "mkdir",  "remove", "list",   "glob",
+				   "grep",   "rename", "copy",   "chmod",  "edit",
+				   "digest", "tar",    "untar",  "append", "limits" };
 
 struct event_ring *event_ring_free(struct event_ring *r)
 {
@@ -33,6 +58,14 @@ struct event_ring *event_ring_free(struct event_ring *r)
 	for (size_t i = 0; i < r->cap; i++)
 		free(r->e[i].target);
 	free(r->e);
+	while (!list_empty(&r->readers)) {
+		struct event_reader *reader =
+			list_entry(r->readers.next, struct event_reader, link);
+
+		list_remove(&reader->link);
+		reader->news(reader->ctx); /* that this was all */
+	}
+	journal_free(r->journal);
 	free(r);
 	return NULL;
 }
@@ -58,31 +91,140 @@ static char *clean_target(const char *s)
 	return strbuf_detach(&out, NULL);
 }
 
-void event_add(struct session *s, const char *op, const char *target, bool ok, const char *detail,
-	       double duration_ms)
+static struct entry *place(struct event_ring *r, uint64_t seq)
 {
-	struct event_ring *r = s->events;
-	uint64_t seq;
-	size_t i;
+	size_t i = (size_t)(seq % EVENTS_MAX);
 
-	if (!r)
-		r = s->events = xnew(struct event_ring);
-	seq = ++r->latest;
-	i = (size_t)(seq % EVENTS_MAX);
 	if (i >= r->cap) {
-		size_t cap = MIN(MAX(2 * r->cap, (size_t)8), (size_t)EVENTS_MAX);
+		size_t cap = MIN(MAX(MAX(2 * r->cap, i + 1), (size_t)8), (size_t)EVENTS_MAX);
 
 		r->e = xrealloc(r->e, cap * sizeof(*r->e));
 		memset(r->e + r->cap, 0, (cap - r->cap) * sizeof(*r->e));
 		r->cap = cap;
 	}
 	free(r->e[i].target);
-	r->e[i].at = wall_seconds();
-	r->e[i].duration_ms = duration_ms;
-	r->e[i].op = op;
-	r->e[i].target = clean_target(target);
-	r->e[i].ok = ok;
-	(void)snprintf(r->e[i].detail_text, sizeof(r->e[i].detail_text), "%s", detail);
+	r->e[i].target = NULL;
+	return &r->e[i];
+}
+
+/* ---- on the disk ---- */
+
+static bool parse(const struct journal_record *rec, struct session_event *ret)
+{
+	const char *op;
+	struct get g;
+
+	get_init(&g, rec->data, rec->n);
+	ret->seq = get_u64(&g);
+	ret->at = (double)get_u64(&g) / 1e6;
+	ret->duration_ms = (double)get_u64(&g) / 1000;
+	ret->ok = get_u8(&g);
+	op = get_str(&g, 32);
+	ret->target = get_str(&g, 4 * (TARGET_CHARACTERS + 2));
+	ret->detail = get_str(&g, 64);
+	ret->op = "other";
+	for (size_t i = 0; i < ARRAY_SIZE(ops); i++)
+		if (!strcmp(op, ops[i]))
+			ret->op = ops[i];
+	return get_done(&g) && rec->type == EVENT_RECORD;
+}
+
+static void read_one(void *ctx, const struct journal_record *rec)
+{
+	struct event_ring *r = ctx;
+	struct session_event e;
+	struct entry *at;
+
+	if (!parse(rec, &e) || e.seq <= r->latest)
+		return;
+	r->latest = e.seq;
+	at = place(r, e.seq);
+	*at = (struct entry){ .at = e.at,
+			      .duration_ms = e.duration_ms,
+			      .op = e.op,
+			      .target = xstrdup(e.target),
+			      .ok = e.ok };
+	(void)snprintf(at->detail_text, sizeof(at->detail_text), "%s", e.detail);
+}
+
+static void complain(struct session *s, const struct garret_error *err)
+{
+	if (!s->events->unwritten)
+		log_error("events", "session=%s %s", s->id, err->msg);
+	s->events->unwritten = true;
+}
+
+static struct event_ring *ring(struct session *s)
+{
+	autofree char *name = NULL;
+	struct garret_error err = { 0 };
+	struct event_ring *r = s->events;
+
+	if (r)
+		return r;
+	r = s->events = xnew(struct event_ring);
+	list_init(&r->readers);
+	name = event_log_name(s->id, s->generation);
+	if (journal_open(&(struct journal_settings){ .dir = s->service->events_dir,
+						     .name = name,
+						     .segment_size = SEGMENT_BYTES },
+			 read_one, r, &r->journal, &err) < 0)
+		complain(s, &err);
+	return r;
+}
+
+static void write_one(struct session *s, uint64_t seq, const struct entry *e)
+{
+	uint8_t bytes[64 + 32 + 4 * (TARGET_CHARACTERS + 2) + 64];
+	struct garret_error err = { 0 };
+	struct journal *j = s->events->journal;
+	struct put p;
+
+	if (!j)
+		return;
+	put_init(&p, bytes, sizeof(bytes));
+	put_u64(&p, seq);
+	put_u64(&p, (uint64_t)(e->at * 1e6));
+	put_u64(&p, (uint64_t)(e->duration_ms * 1000));
+	put_u8(&p, e->ok);
+	put_str(&p, e->op);
+	put_str(&p, e->target);
+	put_str(&p, e->detail_text);
+	if (journal_append(j, EVENT_RECORD, bytes, p.len, NULL, &err) < 0) {
+		complain(s, &err);
+		return;
+	}
+	s->events->unwritten = false;
+	if (journal_bytes(j) > LOG_BYTES)
+		journal_drop(j, journal_first(j) + SEGMENT_BYTES);
+}
+
+void events_rest(struct session *s)
+{
+	/* What could not be written, or is being followed, is only here. */
+	if (s->events && s->events->journal && !s->events->unwritten &&
+	    list_empty(&s->events->readers))
+		s->events = event_ring_free(s->events);
+}
+
+/* ---- operations ---- */
+
+void event_add(struct session *s, const char *op, const char *target, bool ok, const char *detail,
+	       double duration_ms)
+{
+	struct event_ring *r = ring(s);
+	uint64_t seq = ++r->latest;
+	struct entry *e = place(r, seq);
+
+	*e = (struct entry){ .at = wall_seconds(),
+			     .duration_ms = duration_ms,
+			     .op = op,
+			     .target = clean_target(target),
+			     .ok = ok };
+	(void)snprintf(e->detail_text, sizeof(e->detail_text), "%s", detail);
+	write_one(s, seq, e);
+	service_count(s->service, op, ok);
+	event_readers_told(&r->readers);
 }
 
 bool service_events(struct service *svc, const char *id, uint64_t after,
@@ -95,22 +237,66 @@ bool service_events(struct service *svc, const char *id, uint64_t after,
 
 	if (!s)
 		return false;
-	r = s->events;
-	*ret_latest = r ? r->latest : 0;
-	if (!r)
-		return true;
+	r = ring(s);
+	*ret_latest = r->latest;
 	seq = r->latest > EVENTS_MAX ? r->latest - EVENTS_MAX + 1 : 1;
 	for (seq = MAX(seq, after < UINT64_MAX ? after + 1 : after); seq <= r->latest; seq++) {
-		size_t i = (size_t)(seq % EVENTS_MAX);
+		const struct entry *at = &r->e[seq % EVENTS_MAX];
 		struct session_event e = { .seq = seq,
-					   .at = r->e[i].at,
-					   .duration_ms = r->e[i].duration_ms,
-					   .op = r->e[i].op,
-					   .target = r->e[i].target,
-					   .detail = r->e[i].detail_text,
-					   .ok = r->e[i].ok };
+					   .at = at->at,
+					   .duration_ms = at->duration_ms,
+					   .op = at->op,
+					   .target = at->target,
+					   .detail = at->detail_text,
+					   .ok = at->ok };
 
-		each(ctx, &e);
+		if (at->target)
+			each(ctx, &e);
 	}
+	if (s->rest == SESSION_ASLEEP)
+		events_rest(s);
 	return true;
+}
+
+struct list *events_readers(struct session *s)
+{
+	return &ring(s)->readers;
+}
+
+/* ---- of sessions that may have ended ---- */
+
+struct reading {
+	uint64_t after;
+	unsigned left;
+	void (*each)(void *ctx, const struct session_event *e);
+	void *ctx;
+};
+
+static void tell_one(void *ctx, const struct journal_record *rec)
+{
+	struct reading *q = ctx;
+	struct session_event e;
+
+	if (!q->left || !parse(rec, &e) || e.seq <= q->after)
+		return;
+	q->left--;
+	q->each(q->ctx, &e);
+}
+
+bool service_kept_events(struct service *svc, const char *id, uint64_t generation, uint64_t after,
+			 unsigned limit, void (*each)(void *ctx, const struct session_event *e),
+			 void *ctx)
+{
+	autofree char *name = event_log_name(id, generation);
+	struct reading q = { after, limit, each, ctx };
+	struct garret_error err = { 0 };
+	struct journal *j = NULL;
+
+	if (journal_open(&(struct journal_settings){ .dir = svc->events_dir, .name = name },
+			 tell_one, &q, &j, &err) < 0) {
+		log_error("events", "session=%s %s", id, err.msg);
+		return false;
+	}
+	journal_free(j);
+	return q.left < limit;
 }

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "core/event_log.h"
 #include "core/policy_body.h"
 #include "core/service_impl.h"
 
@@ -249,7 +250,7 @@ static void on_recorded(void *ctx, const struct garret_error *err)
 		p->overlay = take_ptr(&ch->overlay);
 		free(p->file);
 		p->file = take_ptr(&ch->file);
-		log_info("policy_changed", "by=\"%s\"", ch->by);
+		service_note(ch->service, NULL, "policy", "by=%s", ch->by);
 	}
 	change_done(ch, &no, NULL);
 }

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "core/event_log.h"
 #include "core/service_impl.h"
 
 #define USED_MS 1000
@@ -158,16 +159,16 @@ static void on_adopted(void *ctx, struct box *box, const struct garret_error *er
 	if (box) {
 		session_watch(s);
 		policy_session_opened(s);
-		log_info("session_adopted", "session=%s", s->id);
+		service_note(s->service, s, "adopted", "%s", "");
 	} else if (s->was_asleep || !s->same_boot) {
 		s->rest = SESSION_ASLEEP;
 		s->asleep_since = s->last_activity;
 		s->service->n_asleep++;
-		log_info("session_asleep", "session=%s same_boot=%d", s->id, s->same_boot);
+		if (!s->was_asleep)
+			service_note(s->service, s, "sleep", "the host was started again");
 	} else {
 		s->dead = true;
-		log_warn("session_lost", "session=%s same_boot=%d %s", s->id, s->same_boot,
-			 err->msg);
+		service_note(s->service, s, "died", "not found again: %s", err->msg);
 	}
 	if (s->rest == SESSION_ASLEEP)
 		runs_sleep(s);

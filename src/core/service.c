@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "core/event_log.h"
 #include "core/service_impl.h"
 
 double wall_seconds(void)
@@ -205,6 +206,8 @@ struct service *service_new(const struct service_parts *parts,
 	list_init(&s->sessions);
 	list_init(&s->queued);
 	list_init(&s->archives);
+	s->events_dir = parts->events_dir;
+	service_log_init(s);
 	run_sets_init(s, parts->runs_dir);
 	loop_timer_set(s->loop, &s->reaper, now_ms() + (uint64_t)s->config->cleanup_interval * 1000,
 		       service_reap, s);
@@ -221,6 +224,7 @@ struct service *service_free(struct service *s)
 	while (!list_empty(&s->sessions))
 		session_free(list_entry(s->sessions.next, struct session, link));
 	run_sets_free(s);
+	service_log_free(s);
 	archives_free(s);
 	loop_timer_clear(&s->reaper);
 	loop_timer_clear(&s->used_timer);

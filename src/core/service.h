@@ -154,6 +154,46 @@ bool service_events(struct service *s, const char *id, uint64_t after,
 		    void (*each)(void *ctx, const struct session_event *e), void *ctx,
 		    uint64_t *ret_latest);
 
+/*
+ * What is kept of the activity of one generation of a session, which may have ended: from
+ * its file, at most limit entries; false when there are none.
+ */
+bool service_kept_events(struct service *s, const char *id, uint64_t generation, uint64_t after,
+			 unsigned limit, void (*each)(void *ctx, const struct session_event *e),
+			 void *ctx);
+
+/* What happened to sessions and to the service. */
+struct service_event {
+	uint64_t seq;
+	double at;
+	const char *kind, *session_id, *tenant, *detail; /* valid UTF-8; "" for none */
+};
+struct event_filter {
+	uint64_t after;
+	unsigned limit;
+	const char *session_id, *tenant; /* NULL: any */
+};
+/* Ascending; the seq to go on from: the last one looked at. */
+uint64_t service_log_each(struct service *s, const struct event_filter *filter,
+			  void (*each)(void *ctx, const struct service_event *e), void *ctx);
+
+/* Somebody follows the activity of a session, or (NULL) what happens in the service. */
+struct event_reader;
+struct event_reader *service_event_reader(struct service *s, const char *session_id,
+					  void (*news)(void *ctx), void *ctx);
+struct event_reader *service_event_reader_free(struct event_reader *r); /* returns NULL */
+
+struct service_metrics {
+	/* now */
+	unsigned running, asleep, opening, closing, dead, runs_live, in_flight;
+	bool ready; /* the engine is there */
+	/* since the start */
+	uint64_t runs_ok, runs_failed, files_ok, files_failed;
+	uint64_t opened, closed, slept, woken, died;
+	uint64_t events;
+};
+struct service_metrics service_metrics(const struct service *s);
+
 /* ---- runs ---- */
 
 struct run_request {

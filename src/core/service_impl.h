@@ -108,6 +108,9 @@ struct service {
 	struct list queued;
 	struct loop_timer reaper;
 
+	int events_dir;
+	struct service_log *log;
+
 	int runs_dir;         /* one directory for each generation with runs */
 	struct list run_sets; /* of ended generations, oldest first */
 	unsigned n_run_sets;
@@ -136,6 +139,7 @@ void service_write_used(struct service *svc);
 /* sessions.c */
 struct session *session_new(struct service *svc, const char *id,
 			    const struct runtime_entry *runtime, const char *tenant);
+void note_layer(const struct session *s);
 void session_watch(struct session *s); /* hear of the end of its environment */
 /* Make its environment, as its runtime and the policy have it now. */
 void session_start(struct session *s, bool attach, box_opened_fn opened);

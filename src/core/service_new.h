@@ -15,6 +15,7 @@ struct service_parts {
 	const struct registry_ops *registry_ops;
 	struct registry *registry;
 	check_command_fn check_command;
+	int events_dir;    /* for the logs of what is done and happens, ours; borrowed */
 	int runs_dir;      /* where the provider puts output, ours to write to; borrowed */
 	const char *token; /* the service token */
 	uint8_t key[32];

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "core/event_log.h"
 #include "core/service_impl.h"
 
 #define PREFIX "grt_" /* so that a token that leaked is found by who looks for such */
@@ -295,8 +296,8 @@ void service_token_add(struct service *svc, const struct token_request *rq, toke
 	else
 		mint(m, &row);
 	if (!m->no.status)
-		log_info("token_added", "name=%s tenant=%s read_only=%d", rq->name,
-			 rq->tenant ? rq->tenant : "-", rq->read_only);
+		service_note(svc, NULL, "token_added", "name=%s tenant=%s read_only=%d", rq->name,
+			     rq->tenant ? rq->tenant : "-", rq->read_only);
 	begin(m);
 }
 
@@ -340,7 +341,7 @@ void service_token_rotate(struct service *svc, const char *name, double overlap,
 		row.last_used_at = 0;
 		mint(m, &row);
 		end_named(m, name, now, overlap);
-		log_info("token_rotated", "name=%s overlap=%.0f", name, overlap);
+		service_note(svc, NULL, "token_rotated", "name=%s overlap=%.0f", name, overlap);
 	}
 	begin(m);
 }
@@ -353,7 +354,7 @@ void service_token_revoke(struct service *svc, const char *name, token_done done
 	if (!m->n)
 		refuse(&m->no, 404, NULL, "No such token: %s", name);
 	else
-		log_info("token_revoked", "name=%s", name);
+		service_note(svc, NULL, "token_revoked", "name=%s", name);
 	begin(m);
 }
 

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "core/event_log.h"
 #include "core/service_impl.h"
 
 /* An answer that needs no work still comes from the loop. */
@@ -154,10 +155,24 @@ static bool send_victim_away(struct session *s)
 		open_refused(svc, &s->failed);
 		return false;
 	}
-	log_info("session_gave_way", "session=%s to=%s", victim->id, s->id);
+	service_note(svc, victim, "gave_way", "to=%s", s->id);
 	s->waiting = 1;
 	session_end(victim, false, on_victim_gone, s);
 	return true;
+}
+
+/* What became of the write layer of an earlier session of its name. */
+void note_layer(const struct session *s)
+{
+	static const char *const fates[] = {
+		[BOX_LAYER_USED] = NULL,
+		[BOX_LAYER_SUSPECT] = "the host was started again since it was written",
+		[BOX_LAYER_OTHER_RUNTIME] = "it is another runtime's",
+	};
+	enum box_layer fate = s->service->ops->layer(s->box);
+
+	if (fate != BOX_LAYER_NONE && fates[fate])
+		service_note(s->service, s, "layer_dropped", "%s", fates[fate]);
 }
 
 static void opened_or_failed(struct session *s)
@@ -176,8 +191,9 @@ static void opened_or_failed(struct session *s)
 		session_touch(s);
 		owners_opened(s);
 		policy_session_opened(s);
-		log_info("session_open", "session=%s runtime=%s generation=%llu", s->id,
-			 s->runtime->alias, (unsigned long long)s->generation);
+		service_note(s->service, s, "open", "runtime=%s generation=%llu", s->runtime->alias,
+			     (unsigned long long)s->generation);
+		note_layer(s);
 		say_opened(s->service, s, done, ctx);
 		return;
 	}
@@ -209,7 +225,8 @@ static void on_died(void *ctx)
 
 	s->dead = true;
 	runs_sleep(s); /* there will be no more of them */
-	log_warn("session_died", "session=%s", s->id);
+	events_rest(s);
+	service_note(s->service, s, "died", "its environment ended by itself");
 }
 
 int session_status_of(const struct garret_error *err)
@@ -503,7 +520,7 @@ static void ended(struct session *s)
 
 	if (--s->waiting)
 		return;
-	log_info("session_closed", "session=%s purge=%d", s->id, s->purge);
+	service_note(s->service, s, s->purge ? "purge" : "close", "%s", no.status ? no.detail : "");
 	if (s->purge && !no.status)
 		owners_purged(s->service, s->id);
 	session_free(s);
@@ -602,7 +619,7 @@ void service_reap(struct loop_timer *t)
 	list_foreach (s, &svc->sessions, link) {
 		if (!is_overdue(s, now))
 			continue;
-		log_info("session_idle", "session=%s idle=%.0f", s->id, now - s->last_activity);
+		service_note(svc, s, "idle", "seconds=%.0f", now - s->last_activity);
 		session_end(s, false, NULL, NULL);
 	}
 	service_rest(svc);

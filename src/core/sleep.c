@@ -15,6 +15,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "core/event_log.h"
 #include "core/service_impl.h"
 
 struct waker {
@@ -84,7 +85,8 @@ static void on_asleep(void *ctx, const struct garret_error *err)
 	if (err && err->code != GARRET_NOT_FOUND)
 		log_error("session_sleep", "session=%s %s", s->id, err->msg);
 	s->asleep_since = wall_seconds();
-	log_info("session_asleep", "session=%s", s->id);
+	service_note(s->service, s, "sleep", "%s", "");
+	events_rest(s);
 	/* First who was promised its place, then who wants it to wake. */
 	s->service->n_asleep++;
 	s->rest = SESSION_ASLEEP;
@@ -135,7 +137,8 @@ static void on_wake_written(void *ctx, const struct garret_error *err)
 		log_error("registry", "%s", err->msg);
 	runs_wake(s);
 	session_touch(s);
-	log_info("session_awake", "session=%s layer=%d", s->id, s->service->ops->layer(s->box));
+	service_note(s->service, s, "wake", "%s", "");
+	note_layer(s);
 	changed(s, SESSION_AWAKE, &(struct refusal){ 0 });
 }
 

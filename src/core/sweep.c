@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/time.h"
+#include "core/event_log.h"
 #include "core/service_impl.h"
 
 struct sweep {
@@ -30,8 +31,9 @@ static void on_removed(void *ctx, const struct garret_error *err)
 	if (!err && r->what == BOX_FORGET_ALL && !map_find(&r->service->by_id, r->id))
 		owners_purged(r->service, r->id);
 	if (!err)
-		log_info(r->what == BOX_FORGET_ALL ? "workspace_swept" : "layer_swept",
-			 "session=%s", r->id);
+		service_note(r->service, NULL,
+			     r->what == BOX_FORGET_ALL ? "workspace_swept" : "layer_swept",
+			     "session=%s", r->id);
 	else if (err->code != GARRET_CONFLICT && err->code != GARRET_NOT_FOUND)
 		log_warn("sweep", "session=%s %s", r->id, err->msg);
 	free(r);

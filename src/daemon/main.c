@@ -45,7 +45,7 @@ struct daemon {
 	struct service *service;
 	struct api *api;
 	pid_t engine_pid;
-	int runs_fd;
+	int runs_fd, events_fd;
 	bool engine_ready, registry_ready, restoring, listening, stopping;
 	bool keep; /* stopping: sessions go on, another daemon takes them over */
 };
@@ -284,13 +284,18 @@ static int get_keeper(struct daemon *d, uid_t uid, int *ret_fd, struct garret_er
 	return engine_start(program, d->config.state_dir, args, ret_fd, &d->engine_pid, err);
 }
 
-static int open_runs(const char *state_dir, struct garret_error *err)
+/* Directories of ours beside the database. */
+static int open_dirs(struct daemon *d, struct garret_error *err)
 {
-	autoclose int state = open(state_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	autoclose int state = open(d->state.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	if (state < 0)
-		return garret_fail_errno(err, "open %s", state_dir);
-	return open_dir_make(state, "runs", 0700, err);
+		return garret_fail_errno(err, "open %s", d->state.dir);
+	d->runs_fd = open_dir_make(state, "runs", 0700, err);
+	if (d->runs_fd < 0)
+		return d->runs_fd;
+	d->events_fd = open_dir_make(state, "events", 0700, err);
+	return d->events_fd < 0 ? d->events_fd : 0;
 }
 
 static int start(struct daemon *d, struct garret_error *err)
@@ -311,10 +316,10 @@ static int start(struct daemon *d, struct garret_error *err)
 		return rc;
 	}
 	db = xasprintf("%s/garret.db", d->state.dir);
-	d->runs_fd = open_runs(d->state.dir, err);
-	if (d->runs_fd < 0) {
+	rc = open_dirs(d, err);
+	if (rc < 0) {
 		fd_close(keeper_fd);
-		return d->runs_fd;
+		return rc;
 	}
 	rc = sqlite_registry_open(d->loop, db, &d->registry, err);
 	if (rc == 0) {
@@ -343,6 +348,7 @@ static int start(struct daemon *d, struct garret_error *err)
 					       .registry = d->registry,
 					       .check_command = init_check_strings,
 					       .boot = d->state.boot,
+					       .events_dir = d->events_fd,
 					       .runs_dir = d->runs_fd,
 					       .token = d->config.token ? d->config.token
 									: d->state.token };
@@ -363,6 +369,7 @@ static void release(struct daemon *d)
 	if (d->engine_pid > 0)
 		(void)waitpid(d->engine_pid, NULL, 0);
 	fd_close(d->runs_fd);
+	fd_close(d->events_fd);
 	state_release(&d->state);
 	config_release(&d->config);
 	loop_free(d->loop);
@@ -406,7 +413,7 @@ static int parse_options(int argc, char **argv, struct daemon_opts *opts)
 
 int main(int argc, char **argv)
 {
-	struct daemon d = { .state.lock_fd = -EBADF, .runs_fd = -EBADF };
+	struct daemon d = { .state.lock_fd = -EBADF, .runs_fd = -EBADF, .events_fd = -EBADF };
 	struct daemon_opts opts = { 0 };
 	struct garret_error err = { 0 };
 	int status = parse_options(argc, argv, &opts), level;

@@ -652,3 +652,49 @@ void service_sleep(struct service *s, const char *id, wake_done done, void *ctx)
 {
 	service_wake(s, id, done, ctx);
 }
+
+bool service_kept_events(struct service *s, const char *id, uint64_t generation, uint64_t after,
+			 unsigned limit, void (*each)(void *ctx, const struct session_event *e),
+			 void *ctx)
+{
+	(void)s;
+	(void)id;
+	(void)generation;
+	(void)after;
+	(void)limit;
+	(void)each;
+	(void)ctx;
+	return false;
+}
+
+uint64_t service_log_each(struct service *s, const struct event_filter *filter,
+			  void (*each)(void *ctx, const struct service_event *e), void *ctx)
+{
+	(void)s;
+	(void)filter;
+	(void)each;
+	(void)ctx;
+	return 0;
+}
+
+struct event_reader *service_event_reader(struct service *s, const char *session_id,
+					  void (*news)(void *ctx), void *ctx)
+{
+	(void)s;
+	(void)session_id;
+	(void)news;
+	(void)ctx;
+	return NULL;
+}
+
+struct event_reader *service_event_reader_free(struct event_reader *r)
+{
+	(void)r;
+	return NULL;
+}
+
+struct service_metrics service_metrics(const struct service *s)
+{
+	(void)s;
+	return (struct service_metrics){ 0 };
+}
