@@ -635,6 +635,15 @@ const struct runtime_entry *config_runtime(const struct config *c, const char *a
 	return NULL;
 }
 
+uint64_t config_bytes(const char *size)
+{
+	uint64_t v = 0;
+
+	if (size)
+		(void)parse_size(size, &v);
+	return v;
+}
+
 const char *config_mem_limit(const struct config *c, const struct runtime_entry *r)
 {
 	return r->mem_limit ? r->mem_limit : c->mem_limit;

@@ -71,6 +71,9 @@ bool config_memory_fits(const char *mem, const char *memswap, char why[160]);
 /* The variable of the first setting that comes with a later version, and why; NULL: none. */
 const char *config_not_given(const struct config *c, const char **ret_why);
 
+/* A size that was checked when it was set; NULL: 0. */
+uint64_t config_bytes(const char *size);
+
 /* The effective limits of an entry: its own, else the service's. Borrowed. */
 const char *config_mem_limit(const struct config *c, const struct runtime_entry *r);
 const char *config_memswap_limit(const struct config *c, const struct runtime_entry *r);

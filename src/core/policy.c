@@ -12,7 +12,6 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "base/time.h"
 #include "core/event_log.h"
 #include "core/policy_body.h"
@@ -62,23 +61,14 @@ void policy_release(struct policy *p)
 
 /* ---- limits of sessions ---- */
 
-static uint64_t bytes_of(const char *text)
-{
-	uint64_t v = 0;
-
-	if (text)
-		(void)parse_size(text, &v); /* checked when it was set */
-	return v;
-}
-
 struct box_limits policy_limits(const struct service *svc, const struct runtime_entry *r)
 {
 	const struct config *c = svc->config;
 	double cpus = config_cpus(c, r);
 	int64_t shares = config_cpu_shares(c, r), pids = config_pids_limit(c, r);
 
-	return (struct box_limits){ .memory_bytes = bytes_of(config_mem_limit(c, r)),
-				    .memory_swap_bytes = bytes_of(config_memswap_limit(c, r)),
+	return (struct box_limits){ .memory_bytes = config_bytes(config_mem_limit(c, r)),
+				    .memory_swap_bytes = config_bytes(config_memswap_limit(c, r)),
 				    .cpu_millis = cpus > 0 ? (uint32_t)(cpus * 1000) : 0,
 				    .cpu_shares = shares > 0 ? (uint32_t)shares : 0,
 				    .pids = pids > 0 ? (uint32_t)pids : 0 };

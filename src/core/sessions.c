@@ -272,15 +272,6 @@ static void on_box_opened(void *ctx, struct box *box, const struct garret_error 
 	}
 }
 
-static uint64_t size_or_zero(const char *text)
-{
-	uint64_t v = 0;
-
-	if (text)
-		(void)parse_size(text, &v); /* checked when the configuration was read */
-	return v;
-}
-
 void session_start(struct session *s, bool attach, box_opened_fn opened)
 {
 	const struct config *c = s->service->config;
@@ -292,8 +283,8 @@ void session_start(struct session *s, bool attach, box_opened_fn opened)
 				 .network = config_network(c, r),
 				 .memory_bytes = limits.memory_bytes,
 				 .memory_swap_bytes = limits.memory_swap_bytes,
-				 .tmpfs_bytes = size_or_zero(c->tmpfs_size),
-				 .disk_bytes = size_or_zero(c->disk_limit),
+				 .tmpfs_bytes = config_bytes(c->tmpfs_size),
+				 .disk_bytes = config_bytes(c->disk_limit),
 				 .cpu_millis = limits.cpu_millis,
 				 .cpu_shares = limits.cpu_shares,
 				 .pids = limits.pids,
@@ -376,10 +367,9 @@ static struct session *decide(struct service *svc, const struct open_request *re
 			      const struct runtime_entry *runtime, struct refusal *no)
 {
 	bool given = req->runtime && *req->runtime;
-	struct session *s = req->session_id ? map_find(&svc->by_id, req->session_id) : NULL;
-
 	bool foreign = req->own && req->session_id &&
 		       service_is_foreign(svc, req->tenant, req->session_id);
+	struct session *s = req->session_id ? map_find(&svc->by_id, req->session_id) : NULL;
 
 	if (!runtime)
 		refuse(no, 400, NULL, "Unknown runtime: %s", req->runtime);
