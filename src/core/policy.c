@@ -101,8 +101,8 @@ static void on_limited(void *ctx, const struct garret_error *err)
 	struct session *s = find_session(l->service, l->id);
 
 	if (err && s && s->generation == l->generation) {
-		/* What is in use now may be free when the policy changes next. */
-		if (err->code == GARRET_CONFLICT)
+		/* What is in use now, or away, may be there when the policy changes next. */
+		if (err->code == GARRET_CONFLICT || err->code == GARRET_UNAVAILABLE)
 			s->limits_due |= l->which;
 		log_warn("limits_failed", "session=%s %s", l->id, err->msg);
 		event_add(s, "limits", err->msg, false,
