@@ -250,7 +250,7 @@ class Ground:
             raise Failure(f"the engine doesn't end: {descendants(e.process.pid)}") from None
 
     def daemon(self, base: str, fault: Fault | None = None, **env: str) -> Daemon:
-        """Not started.  With a fault the daemon's process is inject's, which passes SIGTERM on."""
+        """Not started.  With a fault the daemon's process is inject's, which passes signals on."""
         os.makedirs(os.path.join(base, "state"), exist_ok=True)
         build = self.build
         if fault is not None:

@@ -4,13 +4,14 @@
  *
  *	inject REPORT ROLE CALLS N ACTION -- CMD...
  *
- * ROLE: cli daemon engine zygote reaper helper init spawn ... (a count with ROLE all lists them).
+ * ROLE: cli daemon keeper engine zygote reaper helper init spawn ... (a count with ROLE all lists them).
  * CALLS: names of the table below with commas, or all.  N: the how-manieth of them in processes
  * of that role together; with a + behind it, in each of them separately.  ACTION: a number of
- * errno, or kill.  N = 0 only counts.  SIGTERM is passed on to CMD.
+ * errno, or kill.  N = 0 only counts.  SIGTERM and SIGINT are passed on to CMD.
  *
  * The report, one line a fact: "count ROLE CALL NUMBER", "hit ROLE PID CALL NUMBER-OF-HITS",
- * "left ROLE PID" for what still lived 25 s after CMD ended (not looked at after a kill), "status WAIT-STATUS" of CMD.
+ * "left ROLE PID" for what still lived 25 s after CMD ended (not looked at after a kill, nor of a
+ * garretd, which may leave its sessions), "status WAIT-STATUS" of CMD.
  * strace could do the first half, but counts each process by itself and doesn't know which is
  * which, so a helper that comes third could not be met.
  */
@@ -114,6 +115,7 @@ static unsigned long counts[ROLES][NUMBERS], matching, when, hits;
 static int target = UNKNOWN, hit_call = -1, action;
 static pid_t hit_pid, main_pid;
 static const char *report_path;
+static bool rest_lives; /* what CMD leaves isn't for us to end */
 
 static int role(const char *name)
 {
@@ -163,7 +165,7 @@ static int child_role(int parent)
 	} table[] = {
 		{ "cli", "cli-fork" },    { "daemon", "daemon-fork" }, { "engine", "reaper" },
 		{ "zygote", "helper" },   { "helper", "init" },        { "init", "spawn" },
-		{ "command", "command" },
+		{ "command", "command" }, { "keeper", "engine" },
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
@@ -174,9 +176,9 @@ static int child_role(int parent)
 
 static int exec_role(pid_t pid)
 {
-	char path[64], exe[PATH_MAX], args[256] = "";
+	char path[64], exe[PATH_MAX], args[4096] = "";
+	ssize_t n, n_args = 0;
 	const char *base;
-	ssize_t n;
 	int fd;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/exe", pid);
@@ -186,11 +188,16 @@ static int exec_role(pid_t pid)
 	(void)snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd >= 0) {
-		(void)!read(fd, args, sizeof(args) - 1);
+		n_args = read(fd, args, sizeof(args) - 1);
 		close(fd);
 	}
-	if (!strcmp(base, "garret-engine"))
-		return role(!strcmp(args + strlen(args) + 1, "zygote") ? "zygote" : "engine");
+	if (!strcmp(base, "garret-engine")) {
+		if (!strcmp(args + strlen(args) + 1, "zygote"))
+			return role("zygote");
+		return role(n_args > 0 && memmem(args, (size_t)n_args, "--keep", sizeof("--keep"))
+				    ? "keeper"
+				    : "engine");
+	}
 	if (!strcmp(base, "garretd"))
 		return role("daemon");
 	if (!strcmp(base, "garret"))
@@ -384,11 +391,11 @@ static pid_t begin(char **argv)
 		execvp(argv[0], argv);
 		_exit(127);
 	}
-	/* After a kill the rest is the next start's, so it has to live on without us. */
+	/* The rest is the next start's then, so it has to live on without us. */
 	if (ptrace(PTRACE_SEIZE, pid, NULL,
 		   (void *)(long)(PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
 				  PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC |
-				  (action < 0 ? 0 : PTRACE_O_EXITKILL))) < 0)
+				  (rest_lives ? 0 : PTRACE_O_EXITKILL))) < 0)
 		return -1;
 	close(gate[0]);
 	close(gate[1]);
@@ -452,6 +459,8 @@ int main(int argc, char **argv)
 	(void)sigaction(SIGINT, &sa, NULL);
 	sa.sa_handler = on_alarm;
 	(void)sigaction(SIGALRM, &sa, NULL);
+	rest_lives = action < 0 ||
+		     !strcmp(strrchr(argv[7], '/') ? strrchr(argv[7], '/') : "", "/garretd");
 	main_pid = begin(argv + 7);
 	/* Copies of CMD's sockets in here would hide the end of their owners. */
 	(void)close_range(3, ~0u, 0);
@@ -474,7 +483,7 @@ int main(int argc, char **argv)
 			if (pid == main_pid) {
 				main_status = status;
 				(void)alarm(LEFT_SECONDS);
-				late = action < 0;
+				late = rest_lives;
 			}
 			continue;
 		}

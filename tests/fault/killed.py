@@ -1,8 +1,8 @@
 """kill -9 at any moment of a process's life: before its Nth system call, drawn from all that it makes.
 
-Who goes with it is documented: with garretd or its engine all their sessions, with an init its own
-session, with a helper at most the session it was making; a zygote and a reaper are replaced and no
-session notices.  Whatever is left is gone after the next start on the same directory.
+Who goes with it is documented: with an init its own session, with a helper at most the session it
+was making, with an engine whoever is connected to it.  A zygote, a reaper and a keeper's engine are
+replaced and no session notices; garretd's sessions wait for the next one on the same directory.
 """
 
 from __future__ import annotations
@@ -130,13 +130,17 @@ class KilledService(Service):
     """garretd and two sessions, with HTTP."""
 
     name = "killed daemon"
-    roles = ("daemon", "engine", "init", "zygote")
+    roles = ("daemon", "keeper", "engine", "init", "zygote", "reaper")
 
     def check(self, fault: Fault) -> bool:
         hit = super().check(fault)
         names = {t.split()[0] for t in self.trouble}
-        if fault.role == "init" and len(names) > 1 or fault.role == "zygote" and names:
+        if fault.role == "init" and len(names) > 1 or fault.role in ("zygote", "reaper", "keeper") and names:
             raise Failure(f"others were hurt: {self.trouble}")
+        # What needs an engine waits for the next one, or says that there is none at the moment.
+        bad = [t for t in self.trouble if " open: 503" not in t and " open: 502" not in t]
+        if fault.role == "engine" and bad:
+            raise Failure(f"not only opens noticed: {bad}")
         return hit
 
 

@@ -201,13 +201,21 @@ class Protocol(Scenario):
 
 
 class Service(Scenario):
-    """garretd: start, open, a run with 200 KiB, close, SIGTERM; and a second session."""
+    """garretd: two sessions, runs with 200 KiB, one is closed and one left; SIGINT.
+
+    Whatever fails, what was answered holds: by what goes on, and by the next daemon on the same directory.
+    """
 
     name = "daemon"
-    roles = ("daemon", "daemon-fork", "engine", "zygote", "helper", "init", "spawn")
+    roles = ("daemon", "daemon-fork", "keeper", "engine", "zygote", "helper", "init", "spawn")
 
     def go(self, base: str, fault: Fault) -> None:
         self.trouble: list[str] = []
+        self.opened: dict[str, str] = {}  # acknowledged, with their tokens
+        self.closed: dict[str, str] = {}
+        self.unsure: set[str] = set()  # something was asked for that may end it
+        self.runs: dict[tuple[str, str], tuple[int, dict]] = {}
+        self.stopping = False
         d = self.ground.daemon(base, fault)
         try:
             self.ground.daemon_start(d)
@@ -220,12 +228,12 @@ class Service(Scenario):
             if not fault.n or not (clear(d.log()) or theirs or fault.error is None):
                 raise Failure(f"no start: {error}") from None
             os.unlink(d.log_path)
-            self.again(base, [])
+            self.again(base, fault)
             return
-        tokens = []
         try:
             for n in range(2):
-                self.session(d, f"s{n}", tokens, fault)
+                self.session(d, f"s{n}", fault, close=n == 0)
+            self.stopping = d.process.poll() is None
             code = self.stop(d)
             log = d.log()
         finally:
@@ -238,34 +246,55 @@ class Service(Scenario):
             raise Failure(f"ended with {code}: {log[-1500:]}")
         if "Sanitizer" in log:
             raise Failure(log[-3000:])
-        if fault.role == "daemon" or code:
-            self.again(base, tokens)
+        if fault.role in ("daemon", "keeper", "engine") or code:
+            self.again(base, fault)
 
-    def session(self, d, name: str, tokens: list, fault: Fault) -> None:
+    def session(self, d, name: str, fault: Fault, close: bool) -> None:
         try:
-            status, answer = d.call("POST", "/sessions", {"session_id": name}, timeout=40)
-            if status != 200:
-                self.refused(f"{name} open", status, answer)
+            token = self.open(d, name)
+            if not token:
                 return
-            token = answer["token"]
-            tokens.append((name, token))
             for size in (BIG, 100):
-                script = f"head -c {size} /dev/zero | tr '\\0' x"
-                status, answer = d.call("POST", f"/sessions/{name}/run", {"argv": ["sh", "-c", script], "run_id": uuid.uuid4().hex,
-                                                                         "timeout_seconds": 30}, token, timeout=40)
-                if status != 200:
-                    self.refused(f"{name} run", status, answer)
-                elif answer["exit_code"] or answer["stdout"] != "x" * size:
-                    if answer["exit_code"] == 0 or fault.role not in ("init", "spawn", "daemon"):
-                        raise Failure(f"a run: {str(answer)[:300]} {str(answer)[-300:]}")
-                    self.trouble.append(f"{name} run {str(answer)[-200:]}")
-            status, answer = d.call("DELETE", f"/sessions/{name}?purge=true", None, token, timeout=40)
-            if status >= 300:
-                self.refused(f"{name} close", status, answer)
+                self.run(d, name, token, size, fault)
+            if close:
+                self.close(d, name, token)
         except TimeoutError:
             raise Failure(f"no answer for {name} within 40 s; {d.log()[-1000:]}") from None
         except (OSError, HTTPException) as error:
             self.trouble.append(f"{name} {type(error).__name__} {error}")
+
+    def open(self, d, name: str) -> str | None:
+        end = time.monotonic() + 20 * self.ground.slow
+        while True:
+            status, answer = d.call("POST", "/sessions", {"session_id": name, "reuse": True}, timeout=40)
+            if status == 200:
+                self.opened[name] = answer["token"]
+                return answer["token"]
+            self.refused(f"{name} open", status, answer)
+            # The engine is away for the moment in which its keeper starts another one.
+            if status != 503 or time.monotonic() > end:
+                return None
+            time.sleep(0.05)
+
+    def run(self, d, name: str, token: str, size: int, fault: Fault) -> None:
+        body = {"argv": ["sh", "-c", f"echo >> marks; head -c {size} /dev/zero | tr '\\0' x"], "run_id": uuid.uuid4().hex, "timeout_seconds": 30}
+        status, answer = d.call("POST", f"/sessions/{name}/run", body, token, timeout=40)
+        if status != 200:
+            self.refused(f"{name} run", status, answer)
+            return
+        self.runs[name, body["run_id"]] = size, answer
+        if answer["exit_code"] or answer["stdout"] != "x" * size:
+            if answer["exit_code"] == 0 or fault.role not in ("init", "spawn", "daemon"):
+                raise Failure(f"a run: {str(answer)[:300]} {str(answer)[-300:]}")
+            self.trouble.append(f"{name} run {str(answer)[-200:]}")
+
+    def close(self, d, name: str, token: str) -> None:
+        self.unsure.add(name)
+        status, answer = d.call("DELETE", f"/sessions/{name}?purge=true", None, token, timeout=40)
+        if status >= 300:
+            self.refused(f"{name} close", status, answer)
+            return
+        self.closed[name] = self.opened.pop(name)
 
     def refused(self, what: str, status: int, answer) -> None:
         detail = answer.get("detail") if isinstance(answer, dict) else None
@@ -275,23 +304,23 @@ class Service(Scenario):
 
     def stop(self, d) -> int:
         if d.process.poll() is None:
-            d.process.send_signal(signal.SIGTERM)
+            d.process.send_signal(signal.SIGINT)
         try:
             return d.process.wait(60)
         except subprocess.TimeoutExpired:
             raise Failure(f"doesn't stop: {d.log()[-1500:]}") from None
 
-    def again(self, base: str, tokens: list) -> None:
-        """The next start reads what the first wrote: its sessions are gone, not unknown."""
+    def again(self, base: str, fault: Fault) -> None:
+        """The next daemon on that directory has what was acknowledged by the first."""
         d = self.ground.daemon(base)
         try:
             self.ground.daemon_start(d)
-            for name, token in tokens:
+            for name, token in self.closed.items():
                 status, answer = d.call("GET", f"/sessions/{name}", None, token, timeout=40)
-                if status not in (410, 404, 401):
-                    raise Failure(f"an old session: {status} {answer}")
-                if status != 410 and not self.trouble:
-                    raise Failure(f"the old session {name} is forgotten: {status} {answer}")
+                if status != 410:
+                    raise Failure(f"a closed session: {status} {answer}")
+            for name, token in self.opened.items():
+                self.still_there(d, name, token, fault)
             status, answer = d.call("POST", "/sessions", {"session_id": f"n{time.time_ns()}"}, timeout=40)
             if status != 200:
                 raise Failure(f"after the next start: {status} {answer}")
@@ -302,6 +331,23 @@ class Service(Scenario):
         finally:
             if hasattr(d, "log_path"):
                 os.unlink(d.log_path)
+
+    def still_there(self, d, name: str, token: str, fault: Fault) -> None:
+        status, answer = d.call("GET", f"/sessions/{name}", None, token, timeout=40)
+        # It may have been ended: because we asked for that, or for a fault of its own.
+        if status == 410 and (self.stopping or name in self.unsure or fault.role in ("init", "spawn", "helper")):
+            return
+        # Of one that we asked to be closed the environment may have gone first.
+        may_be_dead = self.stopping or name in self.unsure or fault.role in ("init", "spawn", "helper")
+        if status != 200 or not (answer["alive"] or may_be_dead):
+            raise Failure(f"the session {name} is lost: {status} {answer}; {d.log()[-1500:]}")
+        for (of, run_id), (size, was) in self.runs.items():
+            if of != name or not answer["alive"]:
+                continue
+            body = {"argv": ["sh", "-c", f"echo >> marks; head -c {size} /dev/zero | tr '\\0' x"], "run_id": run_id, "timeout_seconds": 30}
+            status, got = d.call("POST", f"/sessions/{name}/run", body, token, timeout=40)
+            if status != 200 or got != was:
+                raise Failure(f"the run {run_id} of {name} has another answer: {status} {str(got)[:300]}, was {str(was)[:300]}")
 
 
 SCENARIOS = (Run, Protocol, Service)

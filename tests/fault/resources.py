@@ -26,7 +26,7 @@ def daemon(ground: Ground, base: str, **env: str):
     try:
         ground.daemon_start(d)
         yield d
-        d.process.send_signal(signal.SIGTERM)
+        d.process.send_signal(signal.SIGINT)
         if d.process.wait(60):
             raise Failure(f"garretd ended badly: {d.log()[-2000:]}")
     finally:
@@ -254,7 +254,7 @@ def must_refuse(ground: Ground, base: str, word: str) -> None:
         if status < 400 or word not in str(answer):
             raise Failure(f"no {word!r}: {status} {answer}")
     finally:
-        d.process.send_signal(signal.SIGTERM)
+        d.process.send_signal(signal.SIGINT)
         d.process.wait(60)
         os.unlink(d.log_path)
 
