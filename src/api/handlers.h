@@ -22,6 +22,7 @@ void sessions_get(struct call *c);
 void sessions_close(struct call *c);
 void sessions_sleep(struct call *c);
 void sessions_wake(struct call *c);
+void sessions_usage(struct call *c);
 /* events.c */
 void events_list(struct call *c);
 void events_service(struct call *c);

@@ -48,6 +48,9 @@ static const struct {
 	{ "SessionEvent", "seq:integer at:number op:string target:string ok:boolean detail:string "
 			  "duration_ms:number" },
 	{ "EventList", "events:SessionEvent* latest_seq:integer" },
+	{ "Usage",
+	  "memory_bytes:integer? memory_limit_bytes:integer? cpu_us:integer? pids:integer? oom_kills:integer? "
+	  "io_read_bytes:integer? io_written_bytes:integer? disk_bytes:integer?" },
 	{ "LogEntry",
 	  "seq:integer at:number kind:string session_id:string? tenant:string? detail:string" },
 	{ "LogEntries", "events:LogEntry* latest_seq:integer" },

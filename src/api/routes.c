@@ -302,6 +302,8 @@ const struct route routes[] = {
 	  .handle = sessions_get, .summary = "One session", .answer = "SessionInfo" },
 	{ "DELETE", "/sessions/{session_id}", ROUTE_SESSION, SCOPE_WRITE, .query = purge_query, SIZE(purge_values),
 	  .handle = sessions_close, .summary = "End a session" },
+	{ "GET", "/v1/sessions/{session_id}/usage", ROUTE_SESSION, SCOPE_READ, .handle = sessions_usage,
+	  .summary = "What it takes and took; null where that isn't counted", .answer = "Usage" },
 	{ "POST", "/v1/sessions/{session_id}/sleep", ROUTE_SESSION, SCOPE_WRITE, .handle = sessions_sleep,
 	  .summary = "End its processes and keep the rest, until it is used again" },
 	{ "POST", "/v1/sessions/{session_id}/wake", ROUTE_SESSION, SCOPE_WRITE, .wakes = true, .handle = sessions_wake,

@@ -113,3 +113,33 @@ void sessions_wake(struct call *c)
 {
 	call_done(call_ref(c), &(struct refusal){ 0 });
 }
+
+static void say_usage(void *ctx, const struct session_info *infos, size_t n)
+{
+	struct call *c = ctx;
+	const struct session_usage *u = n ? &infos->usage : NULL;
+	struct strbuf out = STRBUF_INIT;
+
+	if (!n) {
+		call_refuse(c, 404, "No such session: %s", c->session_id);
+	} else {
+		json_open(&out, '{');
+		wire_number(&out, "memory_bytes", u->known ? u->memory_bytes : CONFIG_NULL);
+		wire_number(&out, "memory_limit_bytes",
+			    u->known ? u->memory_limit_bytes : CONFIG_NULL);
+		wire_number(&out, "cpu_us", u->known ? u->cpu_us : CONFIG_NULL);
+		wire_number(&out, "pids", u->known ? u->pids : CONFIG_NULL);
+		wire_number(&out, "oom_kills", u->known ? u->oom_kills : CONFIG_NULL);
+		wire_number(&out, "io_read_bytes", u->known ? u->io_read_bytes : CONFIG_NULL);
+		wire_number(&out, "io_written_bytes", u->known ? u->io_written_bytes : CONFIG_NULL);
+		wire_number(&out, "disk_bytes", u->known ? u->disk_bytes : CONFIG_NULL);
+		json_close(&out, '}');
+		call_answer(c, 200, &out);
+	}
+	call_unref(c);
+}
+
+void sessions_usage(struct call *c)
+{
+	service_sessions(c->service, c->session_id, true, say_usage, call_ref(c));
+}

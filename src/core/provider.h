@@ -52,7 +52,8 @@ struct limit_bounds {
 
 struct box_usage {
 	/* UINT64_MAX: unknown */
-	uint64_t memory_bytes, memory_limit_bytes, cpu_us, pids;
+	uint64_t memory_bytes, memory_limit_bytes, cpu_us, pids, oom_kills;
+	uint64_t io_read_bytes, io_written_bytes, disk_bytes;
 };
 
 struct box_run_spec {
@@ -92,6 +93,7 @@ struct box_run_end {
 	bool output_lost; /* less is in the spool than init says it wrote */
 	bool no_process;  /* it could not be started: pids or memory of the session are exhausted */
 	int exit_code;
+	uint32_t background; /* processes of the box that no command owns any more */
 	uint64_t total[2];
 	struct strbuf head[2]; /* the whole stream, unless spooled */
 	bool spooled[2];

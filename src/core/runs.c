@@ -25,6 +25,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "core/event_log.h"
 #include "core/run_impl.h"
 
 #define ATTEND_MS 2000
@@ -269,6 +270,10 @@ static void finish(struct run *r, struct box_run_end *end)
 	r->box_run = NULL;
 	session_touch(s);
 	log_run(r, end);
+	if (!end->gone && end->background != s->background) {
+		s->background = end->background;
+		service_note(svc, s, "background", "processes=%u", s->background);
+	}
 	refuse_end(r, end);
 	if (was_live) {
 		svc->running--;

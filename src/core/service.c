@@ -348,6 +348,11 @@ static void on_usage(void *ctx, const struct box_usage *u, const struct garret_e
 						.memory_bytes = known(u->memory_bytes),
 						.memory_limit_bytes = known(u->memory_limit_bytes),
 						.pids = known(u->pids),
+						.cpu_us = known(u->cpu_us),
+						.oom_kills = known(u->oom_kills),
+						.io_read_bytes = known(u->io_read_bytes),
+						.io_written_bytes = known(u->io_written_bytes),
+						.disk_bytes = known(u->disk_bytes),
 						.cpu_percent = -1 };
 		if (u->cpu_us != UINT64_MAX && s->last_usage_us && now > s->last_usage_us &&
 		    u->cpu_us >= s->last_usage.cpu_us)

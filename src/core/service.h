@@ -96,6 +96,7 @@ struct session_usage {
 	bool known; /* false: "usage": null */
 	/* < 0: that counter is null */
 	int64_t memory_bytes, memory_limit_bytes, pids;
+	int64_t cpu_us, oom_kills, io_read_bytes, io_written_bytes, disk_bytes;
 	double cpu_percent;
 };
 

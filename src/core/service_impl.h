@@ -69,6 +69,7 @@ struct session {
 	size_t live_runs;
 	struct list early_stops;
 
+	uint32_t background; /* processes that no command owns, when one ended last */
 	struct box_usage last_usage;
 	uint64_t last_usage_us;
 

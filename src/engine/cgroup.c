@@ -94,7 +94,7 @@ static int find_mounts(struct cgroups *cg, struct garret_error *err)
 /* Controllers of dir passed on to its children; what can't be is simply not available. */
 static void pass_controllers(int dir)
 {
-	static const char *const wanted[] = { "+memory", "+pids", "+cpu" };
+	static const char *const wanted[] = { "+memory", "+pids", "+cpu", "+io" };
 
 	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
 		(void)write_file_at(dir, "cgroup.subtree_control", wanted[i]);
@@ -582,6 +582,22 @@ void cgroups_get(const struct cgroups *cg, const char *name, struct cgroup_limit
 	ret->cpu_shares = weight ? (uint32_t)(2 + (weight - 1) * 262142 / 9999) : 0;
 }
 
+/* The sum over all devices of one of the words in io.stat; UINT64_MAX when it isn't counted. */
+static uint64_t io_sum(int dir, const char *name, const char *word)
+{
+	char path[128], text[4096];
+	const size_t n = strlen(word);
+	uint64_t sum = 0;
+
+	(void)snprintf(path, sizeof(path), "%s/io.stat", name);
+	if (dir < 0 || read_file_at(dir, path, text, sizeof(text)) < 0)
+		return UINT64_MAX;
+	for (const char *p = text; (p = strstr(p, word)); p += n)
+		if (p > text && p[-1] == ' ' && p[n] == '=')
+			sum += strtoull(p + n + 1, NULL, 10);
+	return sum;
+}
+
 void cgroups_usage(const struct cgroups *cg, const char *name, struct engine_usage *ret)
 {
 	int mem = cg->dir[CG_MEMORY], v2 = cg->dir[CG_UNIFIED];
@@ -602,6 +618,9 @@ void cgroups_usage(const struct cgroups *cg, const char *name, struct engine_usa
 		ret->cpu_us /= 1000;
 	else
 		ret->cpu_us = number(v2, name, "cpu.stat", "usage_usec");
+	ret->io_read_bytes = io_sum(v2, name, "rbytes");
+	ret->io_written_bytes = io_sum(v2, name, "wbytes");
+	ret->disk_bytes = UINT64_MAX; /* not of a group */
 }
 
 void cgroups_tidy(const struct cgroups *cg, bool (*dead)(void *ctx, const char *instance),

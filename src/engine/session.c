@@ -560,6 +560,8 @@ int session_usage(struct engine *e, const struct peer *peer, uint64_t handle,
 	if (!s || !s->slot || s->state != RUNNING)
 		return garret_fail(err, GARRET_NOT_FOUND, "no such session");
 	cgroups_usage(&e->cg, s->slot->name, ret);
+	if (s->own_workspace && e->disk.quota)
+		ret->disk_bytes = workspace_bytes(e, s->id);
 	return 0;
 }
 

@@ -225,6 +225,17 @@ uint64_t workspace_used_ms(const struct engine *e, const char *id)
 	return (uint64_t)st.st_mtim.tv_sec * 1000 + (uint64_t)st.st_mtim.tv_nsec / 1000000;
 }
 
+uint64_t workspace_bytes(const struct engine *e, const char *id)
+{
+	autoclose int parent = open_beneath(e->workspaces_fd, id, O_RDONLY | O_DIRECTORY, 0);
+	uint32_t project = parent < 0 ? 0 : disk_project(parent);
+	uint64_t bytes, files;
+
+	if (!project || disk_usage(e->workspaces_fd, project, &bytes, &files) < 0)
+		return UINT64_MAX;
+	return bytes;
+}
+
 void workspace_touch(struct engine *e, const char *id)
 {
 	(void)utimensat(e->workspaces_fd, id, NULL, AT_SYMLINK_NOFOLLOW);

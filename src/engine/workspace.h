@@ -31,6 +31,8 @@ int workspace_find(struct engine *e, const char *id, struct workspace *ret,
 uint64_t workspace_used_ms(const struct engine *e, const char *id);
 /* Was it made, or used, by an engine?  What isn't is never removed by age. */
 bool workspace_marked(int root, const char *id);
+/* What it takes on the disk, without a walk: by its quota, or UINT64_MAX. */
+uint64_t workspace_bytes(const struct engine *e, const char *id);
 /* It was used now. */
 void workspace_touch(struct engine *e, const char *id);
 /* Move it to the trash. */

@@ -150,6 +150,9 @@ void engine_put_usage(struct put *p, const struct engine_usage *u)
 	put_u64(p, u->cpu_us);
 	put_u64(p, u->pids);
 	put_u64(p, u->oom_kills);
+	put_u64(p, u->io_read_bytes);
+	put_u64(p, u->io_written_bytes);
+	put_u64(p, u->disk_bytes);
 }
 
 bool engine_get_usage(struct get *g, struct engine_usage *ret)
@@ -159,6 +162,9 @@ bool engine_get_usage(struct get *g, struct engine_usage *ret)
 	ret->cpu_us = get_u64(g);
 	ret->pids = get_u64(g);
 	ret->oom_kills = get_u64(g);
+	ret->io_read_bytes = get_u64(g);
+	ret->io_written_bytes = get_u64(g);
+	ret->disk_bytes = get_u64(g);
 	return get_done(g);
 }
 

@@ -164,6 +164,8 @@ struct engine_opened {
 /* A counter that can't be had is UINT64_MAX. */
 struct engine_usage {
 	uint64_t memory_bytes, memory_limit_bytes, cpu_us, pids, oom_kills;
+	uint64_t io_read_bytes, io_written_bytes; /* of devices; with cgroup2 only */
+	uint64_t disk_bytes; /* of the workspace; where it is limited by quota */
 };
 
 /* A workspace on the disk, whether a session has it open or not. */

@@ -387,8 +387,14 @@ static void on_usage(void *ctx, const struct engine_usage *u, const struct garre
 	struct box_usage out = { 0 };
 
 	if (u)
-		out = (struct box_usage){ u->memory_bytes, u->memory_limit_bytes, u->cpu_us,
-					  u->pids };
+		out = (struct box_usage){ .memory_bytes = u->memory_bytes,
+					  .memory_limit_bytes = u->memory_limit_bytes,
+					  .cpu_us = u->cpu_us,
+					  .pids = u->pids,
+					  .oom_kills = u->oom_kills,
+					  .io_read_bytes = u->io_read_bytes,
+					  .io_written_bytes = u->io_written_bytes,
+					  .disk_bytes = u->disk_bytes };
 	w->done(w->ctx, u ? &out : NULL, err);
 	free(w);
 }

@@ -258,6 +258,7 @@ void run_on_exited(void *ctx, const uint8_t *run, const struct init_exit *e)
 	if (!r)
 		return;
 	end.exit_code = e->exit_code;
+	end.background = e->background;
 	end.timed_out = e->cause == INIT_CAUSE_TIMEOUT;
 	end.output_limited = e->cause == INIT_CAUSE_OUTPUT_LIMIT;
 	end.no_process = e->step == INIT_STEP_SPAWN && e->cause == INIT_CAUSE_NONE;

@@ -135,7 +135,7 @@ class FakeEngine(threading.Thread):
             elif kind in (g.OWNER, g.SETTLE, g.PURGE):
                 sock.send(g.frame(g.DONE, b"", request))
             elif kind == g.USAGE:
-                sock.send(g.frame(g.USAGE_OK, struct.pack("<5Q", 1, 2, 3, 4, 5), request))
+                sock.send(g.frame(g.USAGE_OK, struct.pack("<8Q", 1, 2, 3, 4, 5, 6, 7, 8), request))
             for fd in fds:
                 os.close(fd)
 

@@ -215,7 +215,7 @@ class Engine(Sock):
 
     def usage(self, handle):
         body = self.call(USAGE, struct.pack("<Q", handle), want=USAGE_OK)
-        return dict(zip("memory memory_limit cpu_us pids oom_kills".split(), struct.unpack("<5Q", body)))
+        return dict(zip("memory memory_limit cpu_us pids oom_kills io_read io_written disk".split(), struct.unpack("<8Q", body)))
 
 
 class Result:
