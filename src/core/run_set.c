@@ -649,7 +649,8 @@ static void on_tick(struct loop_timer *t)
 		if (set->journal && now - set->used_ms > UNLOAD_MS)
 			unload(set);
 	}
-	if (!svc->runs_swept)
+	/* Not before it is known which sessions there are: their runs would be strangers'. */
+	if (!svc->runs_swept && svc->ready)
 		sweep(svc);
 	loop_timer_set(svc->loop, t,
 		       now + (svc->runs_swept ? MIN(MAX(keep / 2, 1000u), (uint64_t)TICK_MS_MAX)
