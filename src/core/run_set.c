@@ -351,7 +351,7 @@ static void all_gone(struct run_set *set)
 		run_gone(r);
 }
 
-/* Of an environment that was adopted, but not of ours: a stream, or one without a record. */
+/* A stream of the daemon before, or one that has its END record: nobody waits for it. */
 static void end_stray(struct session *s, const uint8_t *id)
 {
 	const struct provider_ops *ops = s->service->ops;
@@ -377,9 +377,14 @@ static void on_known(void *ctx, const struct box_run_known *known, size_t n,
 
 		hex_encode(known[i].id, RUN_ID_BYTES, id);
 		r = map_find(&set->runs, id);
-		if (!r || r->state != RUN_RESTORING || known[i].stream ||
-		    !run_take_over(r, &known[i]))
+		if (known[i].stream || (r && r->state == RUN_FINISHED))
 			end_stray(set->session, known[i].id);
+		else if (r && r->state == RUN_RESTORING)
+			(void)run_take_over(r, &known[i]);
+		/*
+		 * One that could not be recorded goes on where it is: when its client asks again,
+		 * init gives that request the run it has.
+		 */
 	}
 	/* The others never reached it. */
 	while ((r = next_restoring(set)))

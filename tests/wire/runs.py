@@ -786,6 +786,64 @@ def no_instant_loses_or_repeats_a_run(_):
             d.stop()
 
 
+@test
+def a_run_without_a_record_goes_on_as_well(_):
+    with tempfile.TemporaryDirectory() as state:
+        d = Daemon(build=BUILD, state=state).start()
+        try:
+            s = d.open()
+            owner = os.stat(runs_dir(d))
+            for pause in (0, 1):
+                rid = new_id()
+                argv = ["sh", "-c", f"echo x >> count{pause}; echo begun; sleep 2; echo end"]
+                os.chown(runs_dir(d), 0, 0)
+                os.chmod(runs_dir(d), 0o755)
+                t = threading.Thread(target=lambda: quiet(s, argv, rid))
+                t.start()
+                time.sleep(0.5)
+                os.chown(runs_dir(d), owner.st_uid, owner.st_gid)
+                d = restarted(d)
+                t.join()
+                s.daemon = d
+                time.sleep(pause)
+                assert s.run(argv, run_id=rid)["stdout"] == "begun\nend\n" and s.sh(f"cat count{pause}")["stdout"] == "x\n"
+                assert s.run(argv, run_id=rid)["stdout"] == "begun\nend\n"
+                assert "another command" in s.run(["true"], run_id=rid, status=409)["detail"]
+                s.close()
+                s = d.open(s.id)
+            s.close()
+        finally:
+            d.stop()
+
+
+@test
+def a_live_stream_ends_with_its_daemon(_):
+    with tempfile.TemporaryDirectory() as state:
+        d = Daemon(build=BUILD, state=state).start()
+        try:
+            s = d.open()
+            u = urlsplit(d.url)
+            body = json.dumps({"argv": ["sleep", "98765"]}).encode()
+            k = socket.create_connection((u.hostname, u.port))
+            k.sendall(f"POST /v1/sessions/{s.id}/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: garret-stream/1\r\n"
+                      f"X-Sandbox-Token: {s.token}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert k.recv(100).startswith(b"HTTP/1.1 101")
+            rid = detach(s, ["sleep", "97531"])
+            there = lambda: s.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")["stdout"]  # noqa: E731
+            assert "98765" in there()
+            d = restarted(d)
+            s.daemon = d
+            end = time.time() + 10
+            while "98765" in there():
+                assert time.time() < end
+                time.sleep(0.05)
+            assert "97531" in there() and info(s, rid)["state"] == "running"
+            k.close()
+            s.close()
+        finally:
+            d.stop()
+
+
 def quiet(s: Session, argv, rid: str) -> None:
     """A client whose daemon is killed under it."""
     try:
