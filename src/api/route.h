@@ -17,6 +17,7 @@
 #include <stddef.h>
 
 #include "api/throttle.h"
+#include "base/list.h"
 #include "core/service.h"
 #include "io/loop.h"
 #include "net/httpd.h"
@@ -88,8 +89,9 @@ struct api {
 	struct httpd *httpd;
 	uint16_t port;
 	struct throttle throttle;
-	unsigned delayed; /* answers that wait because of the throttle */
-	char *openapi;    /* made on first use */
+	struct list followers; /* run_follow.c */
+	unsigned delayed;      /* answers that wait because of the throttle */
+	char *openapi;         /* made on first use */
 };
 
 /* The scope of a caller in words: "all", "read", "tenant:NAME", "tenant:NAME+read". */

@@ -25,6 +25,7 @@
 #define ALIVE_MS 15000
 
 struct follow {
+	struct list link; /* api.followers */
 	struct http_request *rq;
 	struct loop *loop;
 	struct loop_timer alive;
@@ -108,6 +109,7 @@ static void follow_release(void *ctx)
 {
 	struct follow *f = ctx;
 
+	list_remove(&f->link);
 	loop_timer_clear(&f->alive);
 	run_reader_free(f->reader);
 	strbuf_release(&f->piece);
@@ -135,6 +137,17 @@ static void on_alive(struct loop_timer *t)
 	loop_timer_set(f->loop, t, now_ms() + ALIVE_MS, on_alive, f);
 }
 
+/* We end before the runs do: who follows them asks the next daemon, with the offsets he has. */
+void runs_follow_end_all(struct api *a)
+{
+	struct follow *f;
+
+	list_foreach (f, &a->followers, link) {
+		f->over = true;
+		http_source_ready(f->rq);
+	}
+}
+
 void runs_follow(struct call *c)
 {
 	const struct run_view_values *v = c->values;
@@ -147,6 +160,7 @@ void runs_follow(struct call *c)
 	f->at[0] = (uint64_t)v->out;
 	f->at[1] = (uint64_t)v->err;
 	strbuf_init(&f->piece);
+	list_append(&c->api->followers, &f->link);
 	f->reader = service_run_reader(c->service, &scope, v->run_id, on_news, f);
 	if (!f->reader) {
 		follow_release(f);

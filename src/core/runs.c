@@ -607,6 +607,7 @@ void run_restart(struct run *r)
 	(void)run_write_drop(r);
 	r->position = NOT_RECORDED;
 	if (!r->argv) {
+		tell_waits(r); /* who wants it stopped: it is */
 		run_drop(r, true);
 		return;
 	}
