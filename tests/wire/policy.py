@@ -357,6 +357,76 @@ def memory_that_is_in_use_is_not_taken_away(_):
         s.close()
 
 
+@test
+def sessions_of_an_earlier_daemon_are_reached(_):
+    with kept_state() as state, tempfile.TemporaryDirectory() as base:
+        os.chmod(base, 0o755)
+        path = os.path.join(base, "policy.json")
+        env = {"SANDBOXD_MEM_LIMIT": "100m", "SANDBOXD_POLICY_OVERRIDES": path}
+        d = Daemon(build=BUILD, state=state, **env).start()
+        try:
+            s = d.open("stays")
+            put(d, {"mem_limit": "150m", "cpus": 1})
+            until(lambda: str(150 * MIB) in limits(state, *MEMORY))
+            for sig in (signal.SIGKILL, signal.SIGTERM):
+                d.stop(sig)
+                d = Daemon(build=BUILD, state=state, **{**env, "SANDBOXD_PIDS_LIMIT": "100"}).start()
+                s.daemon = d
+                assert s.sh("echo here")["stdout"] == "here\n"
+                # What it was opened with stays, although the setting is another one now.
+                assert limits(state, "pids.max") == {"513"} and policy(d)["pids_limit"] == 100
+                before = 150 if sig == signal.SIGKILL else 200
+                assert str(before * MIB) in limits(state, *MEMORY)
+                put(d, {"mem_limit": "200m", "cpus": 0.5 if sig == signal.SIGKILL else 0.7})
+                until(lambda: str(200 * MIB) in limits(state, *MEMORY))
+                until(lambda: limits(state, "cpu.cfs_quota_us", "cpu.max") & {"50000", "50000 100000", "70000", "70000 100000"})
+                assert limits(state, "pids.max") == {"513"}
+            # What the file says since also reaches it.
+            d.stop(signal.SIGTERM)
+            write_file(path, {"mem_limit": "250m", "pids_limit": 300})
+            d = Daemon(build=BUILD, state=state, **env).start()
+            s.daemon = d
+            until(lambda: str(250 * MIB) in limits(state, *MEMORY) and limits(state, "pids.max") == {"301"})
+            until(lambda: "300 " in s.sh("grep processes /proc/self/limits")["stdout"])
+            assert "limits_failed" not in d.log()
+            s.close()
+        finally:
+            d.stop()  # also its sessions
+
+
+@test
+def sessions_that_sleep_wake_with_the_new_limits(_):
+    with Daemon(build=BUILD, SANDBOXD_MEM_LIMIT="100m") as d:
+        s = d.open("sleeper")
+        assert d.call("POST", "/v1/sessions/sleeper/sleep")[0] == 204
+        put(d, {"mem_limit": "300m"})
+        assert s.sh("echo up")["stdout"] == "up\n"
+        assert str(300 * MIB) in limits(d.state, *MEMORY)
+        put(d, {"max_sessions": 1, "evict_idle_after": 0})
+        time.sleep(0.1)
+        other = d.open("other")
+        assert d.call("GET", "/sessions/sleeper")[1]["state"] == "hibernated"
+        assert policy(d)["evict_idle_after"] == 0
+        put(d, {"max_sessions": 5, "evict_idle_after": None})
+        assert s.sh("echo again")["stdout"] == "again\n"
+        for x in (s, other):
+            assert x.close() == 204
+
+
+@test
+def retention_counts_at_once(_):
+    with Daemon(build=BUILD, SANDBOXD_CLEANUP_INTERVAL="1") as d:
+        d.open("old", tenant="acme").close(purge=False)
+        assert [w["session_id"] for w in d.call("GET", "/workspaces")[1]["workspaces"]] == ["old"]
+        status, answer = d.call("POST", "/tokens", {"name": "t", "tenant": "other"})
+        assert status == 200 and d.call("POST", "/sessions", {"session_id": "old"}, answer["token"])[0] == 409
+        put(d, {"workspace_ttl": 1})
+        until(lambda: d.call("GET", "/workspaces")[1].get("workspaces") == [])  # 409 while it is swept
+        # Nothing is left that would be anybody's.
+        until(lambda: d.call("POST", "/sessions", {"session_id": "old"}, answer["token"])[0] == 200)
+        d.call("DELETE", "/sessions/old?purge=true")
+
+
 # ---- what stays ----
 
 

@@ -139,8 +139,11 @@ def expired_and_rotated(d):
 
 # ---- scopes ----
 
+RUN = "0" * 32
+RUNS = "/sessions/{s}/runs/" + RUN
 READS = [
     ("GET", "/policy", None), ("GET", "/sessions", None), ("GET", "/workspaces", None), ("GET", "/sessions/{s}", None),
+    ("GET", "/sessions/{s}/runs", None), ("GET", RUNS, None), ("GET", RUNS + "/output", None), ("GET", RUNS + "/follow", None),
     ("GET", "/sessions/{s}/events", None), ("POST", "/sessions/{s}/files/read", {"path": "/workspace/f"}),
     ("POST", "/sessions/{s}/files/stat", {"path": "/workspace/f"}), ("POST", "/sessions/{s}/files/realpath", {"path": "/workspace/f"}),
     ("POST", "/sessions/{s}/files/list", {"path": "/workspace"}), ("POST", "/workspaces/{s}/ls", {"path": "."}),
@@ -152,7 +155,8 @@ READS = [
     ("POST", "/v1/sessions/{s}/files/digest", {"path": "/workspace/f"}), ("POST", "/v1/sessions/{s}/files/realpath", {"path": "/workspace/f"}),
 ]
 WRITES = [
-    ("POST", "/sessions", {}), ("POST", "/sessions/{s}/run", run_body("true")), ("POST", "/sessions/{s}/runs/" + "0" * 32 + "/stop", None),
+    ("POST", "/sessions", {}), ("POST", "/sessions/{s}/run", run_body("true")), ("POST", RUNS + "/stop", None), ("POST", RUNS + "/stdin", b"x"),
+    ("POST", RUNS + "/signal", {"signal": "TERM"}),
     ("POST", "/v1/sessions/{s}/sleep", None), ("POST", "/v1/sessions/{s}/wake", None), ("POST", "/v1/sessions/{s}/stream", {"argv": ["true"]}), ("POST", "/sessions/{s}/files/write?path=/workspace/g", b"x"),
     ("POST", "/sessions/{s}/files/mkdir", {"path": "/workspace/d"}), ("POST", "/sessions/{s}/files/remove", {"path": "/workspace/d"}),
     ("PUT", "/v1/sessions/{s}/file?path=/workspace/g", b"x"), ("PUT", "/v1/sessions/{s}/tar?path=/workspace/t", b""),
@@ -186,7 +190,7 @@ def try_all(d, rows, sid, token):
 def every_route_is_in_the_lists_above(d):
     doc = d.call("GET", "/openapi.json")[1]["paths"]
     listed = {(m, re.sub(r"/sessions/\{s\}", "/sessions/{session_id}", p.split("?")[0])
-               .replace("/workspaces/{s}", "/workspaces/{session_id}").replace("/tokens/x", "/tokens/{name}").replace("0" * 32, "{run_id}"))
+               .replace("/workspaces/{s}", "/workspaces/{session_id}").replace("/tokens/x", "/tokens/{name}").replace(RUN, "{run_id}"))
               for m, p, _ in READS + WRITES + ALL}
     real = {(m.upper(), p) for p, ops in doc.items() for m, op in ops.items() if "security" in op}
     assert listed == real, (listed - real, real - listed)
@@ -195,7 +199,7 @@ def every_route_is_in_the_lists_above(d):
 @test
 def a_read_only_token_looks_and_nothing_else(d):
     s = d.open("ro", tenant="acme")
-    s.sh("echo x > f")
+    s.sh("echo x > f", run_id=RUN)
     for fields, scope in (({"scope": "read"}, "read"), ({"tenant": "acme", "read_only": True}, "tenant:acme+read")):
         t = mint(d, "looks", **fields)
         for method, path, status, answer in try_all(d, READS, "ro", t):
@@ -211,7 +215,7 @@ def a_read_only_token_looks_and_nothing_else(d):
 def a_tenants_token_stays_with_its_tenant(d):
     theirs, nobodys = d.open("t-theirs", tenant="other"), d.open("t-nobodys")
     for s in (theirs, nobodys):
-        s.sh("echo secret > f")
+        s.sh("echo secret > f; cat f", run_id=RUN)
     t = mint(d, "acme", tenant="acme")
     # Opening: the label is filled in, another one is refused.
     status, answer = d.call("POST", "/sessions", {"session_id": "t-mine"}, t)
@@ -220,7 +224,7 @@ def a_tenants_token_stays_with_its_tenant(d):
     assert status == 403 and refused["scope"] == "tenant:acme", refused
     assert d.call("POST", "/sessions", {"session_id": "t-mine", "tenant": "acme", "reuse": True}, t)[0] == 200
     assert [x["session_id"] for x in d.call("GET", "/sessions", token=t)[1]["sessions"]] == ["t-mine"]
-    assert d.call("POST", "/sessions/t-mine/run", run_body("sh", "-c", "echo x > f"), t)[0] == 200
+    assert d.call("POST", "/sessions/t-mine/run", {**run_body("sh", "-c", "echo x > f"), "run_id": RUN}, t)[0] == 200
     for method, path, status, answer in try_all(d, READS, "t-mine", t):
         assert status == 200, (method, path, status, answer)
     # What is of others isn't there, open or closed.
