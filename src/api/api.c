@@ -3,7 +3,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "api/handlers.h"
+#include "api/sse.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -16,7 +16,7 @@ int api_new(struct api **ret, struct loop *l, struct service *s, struct garret_e
 	struct httpd_settings set = { .handle = route_handle, .ctx = a };
 	int rc;
 
-	list_init(&a->followers);
+	list_init(&a->streams);
 	/* Large bodies go back to the kernel; by default one makes the allocator keep the next ones. */
 	(void)mallopt(M_MMAP_THRESHOLD, 256 * 1024);
 	set.max_connections = (unsigned)MAX(conf->max_connections, 1);
@@ -71,7 +71,7 @@ void api_stop_accepting(struct api *a)
 
 void api_drain(struct api *a, uint64_t deadline_ms, void (*done)(void *ctx), void *ctx)
 {
-	runs_follow_end_all(a);
+	sse_end_all(a);
 	httpd_drain(a->httpd, deadline_ms, done, ctx);
 }
 

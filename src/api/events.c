@@ -4,18 +4,16 @@
  * goes on with after= or Last-Event-ID.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/handlers.h"
+#include "api/sse.h"
 #include "api/wire.h"
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/time.h"
 
 #define LIMIT_DEFAULT 1000
 #define AT_ONCE 100 /* events in one piece of a stream */
-#define ALIVE_MS 15000
 
 static void each(void *ctx, const struct session_event *e)
 {
@@ -126,22 +124,21 @@ void events_kept(struct call *c)
 /* ---- following ---- */
 
 struct follow {
-	struct http_request *rq;
+	struct sse *sse;
 	struct service *service;
-	struct loop *loop;
-	struct loop_timer alive;
 	struct event_reader *reader;
 	char *session_id; /* whose activity; NULL: the service's log, with: */
 	char *tenant;
 	uint64_t after;
-	unsigned n;          /* in the piece that is being made */
-	struct strbuf piece; /* not sent yet */
-	size_t sent;         /* of it */
+	struct strbuf *out; /* while one is made */
+	unsigned n;         /* in it */
 };
 
-static void begin_event(struct follow *f, uint64_t seq)
+static void put_event(struct follow *f, uint64_t seq, const struct strbuf *json)
 {
-	strbuf_addf(&f->piece, "id: %llu\ndata: ", (unsigned long long)seq);
+	strbuf_addf(f->out, "id: %llu\ndata: ", (unsigned long long)seq);
+	strbuf_add(f->out, json->buf, json->len);
+	strbuf_addstr(f->out, "\n\n");
 	f->after = seq;
 	f->n++;
 }
@@ -153,10 +150,8 @@ static void add_activity(void *ctx, const struct session_event *e)
 
 	if (f->n == AT_ONCE)
 		return;
-	begin_event(f, e->seq);
 	wire_event(&json, e);
-	strbuf_add(&f->piece, json.buf, json.len);
-	strbuf_addstr(&f->piece, "\n\n");
+	put_event(f, e->seq, &json);
 }
 
 static void add_happened(void *ctx, const struct service_event *e)
@@ -164,79 +159,47 @@ static void add_happened(void *ctx, const struct service_event *e)
 	struct follow *f = ctx;
 	autobuf struct strbuf json = STRBUF_INIT;
 
-	begin_event(f, e->seq);
 	put_service_event(&json, e);
-	strbuf_add(&f->piece, json.buf, json.len);
-	strbuf_addstr(&f->piece, "\n\n");
+	put_event(f, e->seq, &json);
 }
 
-/* False: there will be no more. */
-static bool fill(struct follow *f)
+static enum sse_next next(void *ctx, struct strbuf *out)
 {
+	struct follow *f = ctx;
 	const struct event_filter filter = { .after = f->after,
 					     .limit = AT_ONCE,
 					     .tenant = f->tenant };
 	uint64_t latest;
 
+	f->out = out;
 	f->n = 0;
-	if (f->session_id)
-		return service_events(f->service, f->session_id, f->after, add_activity, f,
-				      &latest);
-	latest = service_log_each(f->service, &filter, add_happened, f);
-	f->after = MAX(f->after, latest);
-	return true;
-}
-
-static ssize_t follow_read(void *ctx, char *buf, size_t cap)
-{
-	struct follow *f = ctx;
-	size_t n;
-
-	if (f->sent == f->piece.len) {
-		strbuf_reset(&f->piece);
-		f->sent = 0;
-		if (!fill(f))
-			return 0;
-		if (!f->piece.len)
-			return HTTP_SOURCE_WAIT;
+	if (f->session_id) {
+		if (!service_events(f->service, f->session_id, f->after, add_activity, f, &latest))
+			return SSE_END;
+	} else {
+		latest = service_log_each(f->service, &filter, add_happened, f);
+		f->after = MAX(f->after, latest); /* also behind those of others */
 	}
-	n = MIN(cap, f->piece.len - f->sent);
-	memcpy(buf, f->piece.buf + f->sent, n);
-	f->sent += n;
-	return (ssize_t)n;
+	return f->n ? SSE_EVENT : SSE_NOTHING;
 }
 
-static void follow_release(void *ctx)
+static void release(void *ctx)
 {
 	struct follow *f = ctx;
 
-	loop_timer_clear(&f->alive);
 	service_event_reader_free(f->reader);
-	strbuf_release(&f->piece);
 	free(f->session_id);
 	free(f->tenant);
 	free(f);
 }
 
+static const struct sse_source source = { next, release };
+
 static void on_news(void *ctx)
 {
 	struct follow *f = ctx;
 
-	http_source_ready(f->rq);
-}
-
-/* A comment between two events keeps what is in between awake. */
-static void on_alive(struct loop_timer *t)
-{
-	struct follow *f = t->ctx;
-
-	if (f->sent == f->piece.len) {
-		strbuf_reset(&f->piece);
-		f->sent = 0;
-		strbuf_addstr(&f->piece, ": alive\n\n");
-		http_source_ready(f->rq);
-	}
-	loop_timer_set(f->loop, t, now_ms() + ALIVE_MS, on_alive, f);
+	sse_news(f->sse);
 }
 
 void events_follow(struct call *c)
@@ -244,25 +207,18 @@ void events_follow(struct call *c)
 	const struct events_values *v = c->values;
 	const char *last = http_header(c->rq, "last-event-id");
 	struct follow *f = xnew(struct follow);
-	const struct http_source src = { follow_read, follow_release, f };
 
-	f->rq = c->rq;
 	f->service = c->service;
-	f->loop = c->api->loop;
 	f->session_id = c->session_id ? xstrdup(c->session_id) : NULL;
 	f->tenant = *c->caller.tenant ? xstrdup(c->caller.tenant) : NULL;
 	f->after = (uint64_t)v->after;
 	if (last)
 		(void)parse_u64(last, &f->after);
-	strbuf_init(&f->piece);
 	f->reader = service_event_reader(c->service, c->session_id, on_news, f);
-	if (!f->reader) {
-		follow_release(f);
+	if (f->reader) {
+		f->sse = sse_start(c, &source, f);
+	} else {
+		release(f);
 		call_refuse(c, 404, "No such session: %s", c->session_id);
-		return;
 	}
-	http_add_header(c->rq, "cache-control", "no-store");
-	http_add_header(c->rq, "x-accel-buffering", "no");
-	loop_timer_set(f->loop, &f->alive, now_ms() + ALIVE_MS, on_alive, f);
-	http_answer_source(c->rq, 200, "text/event-stream", -1, &src);
 }

@@ -41,7 +41,6 @@ const char *run_state_name(enum run_phase phase);
 void run_put_info(struct strbuf *out, const struct run_info *info);
 /* run_follow.c */
 void runs_follow(struct call *c);
-void runs_follow_end_all(struct api *a); /* they ask again, somebody else */
 /* run_input.c */
 void runs_input(struct call *c);
 void runs_signal(struct call *c);

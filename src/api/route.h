@@ -89,9 +89,9 @@ struct api {
 	struct httpd *httpd;
 	uint16_t port;
 	struct throttle throttle;
-	struct list followers; /* run_follow.c */
-	unsigned delayed;      /* answers that wait because of the throttle */
-	char *openapi;         /* made on first use */
+	struct list streams; /* sse.c */
+	unsigned delayed;    /* answers that wait because of the throttle */
+	char *openapi;       /* made on first use */
 };
 
 /* The scope of a caller in words: "all", "read", "tenant:NAME", "tenant:NAME+read". */
