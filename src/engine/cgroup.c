@@ -560,8 +560,6 @@ void cgroups_get(const struct cgroups *cg, const char *name, struct cgroup_limit
 	const bool v2 = cg->mode == ENGINE_CGROUP_V2;
 	const int dir = cg->dir[CG_UNIFIED], mem = v2 ? dir : cg->dir[CG_MEMORY];
 	uint64_t weight, pids = set_number(v2 ? dir : cg->dir[CG_PIDS], name, "pids.max");
-	char path[128], text[64];
-	unsigned quota, period;
 
 	*ret = (struct cgroup_limits){ 0 };
 	ret->memory_bytes = set_number(mem, name, v2 ? "memory.max" : "memory.limit_in_bytes");
@@ -569,15 +567,13 @@ void cgroups_get(const struct cgroups *cg, const char *name, struct cgroup_limit
 				    : set_number(mem, name, "memory.memsw.limit_in_bytes");
 	ret->pids = pids ? (uint32_t)pids - 1 : 0; /* init has one more */
 	if (!v2) {
-		quota = (unsigned)set_number(cg->dir[CG_CPU], name, "cpu.cfs_quota_us");
-		ret->cpu_millis = quota / (CPU_PERIOD_US / 1000u);
+		ret->cpu_millis = (uint32_t)(set_number(cg->dir[CG_CPU], name, "cpu.cfs_quota_us") /
+					     (CPU_PERIOD_US / 1000u));
 		ret->cpu_shares = (uint32_t)set_number(cg->dir[CG_CPU], name, "cpu.shares");
 		return;
 	}
-	(void)snprintf(path, sizeof(path), "%s/cpu.max", name);
-	if (read_file_at(dir, path, text, sizeof(text)) >= 0 &&
-	    sscanf(text, "%u %u", &quota, &period) == 2 && period)
-		ret->cpu_millis = (uint32_t)((uint64_t)quota * 1000 / period);
+	/* "max" is no number; the period behind it is the one we write. */
+	ret->cpu_millis = (uint32_t)(set_number(dir, name, "cpu.max") / (CPU_PERIOD_US / 1000u));
 	weight = set_number(dir, name, "cpu.weight");
 	ret->cpu_shares = weight ? (uint32_t)(2 + (weight - 1) * 262142 / 9999) : 0;
 }
