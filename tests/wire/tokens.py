@@ -18,6 +18,8 @@ import tempfile
 import time
 import traceback
 import uuid
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemon import TOP, Daemon  # noqa: E402
@@ -142,8 +144,8 @@ def expired_and_rotated(d):
 RUN = "0" * 32
 RUNS = "/sessions/{s}/runs/" + RUN
 READS = [
-    ("GET", "/policy", None), ("GET", "/sessions", None), ("GET", "/workspaces", None), ("GET", "/sessions/{s}", None),
-    ("GET", "/sessions/{s}/runs", None), ("GET", RUNS, None), ("GET", RUNS + "/output", None), ("GET", RUNS + "/follow", None),
+    ("GET", "/policy", None), ("GET", "/sessions", None), ("GET", "/workspaces", None), ("GET", "/metrics", None), ("GET", "/v1/events", None), ("GET", "/sessions/{s}", None),
+    ("GET", "/v1/sessions/{s}/usage", None), ("GET", "/sessions/{s}/runs", None), ("GET", RUNS, None), ("GET", RUNS + "/output", None), ("GET", RUNS + "/follow", None),
     ("GET", "/sessions/{s}/events", None), ("POST", "/sessions/{s}/files/read", {"path": "/workspace/f"}),
     ("POST", "/sessions/{s}/files/stat", {"path": "/workspace/f"}), ("POST", "/sessions/{s}/files/realpath", {"path": "/workspace/f"}),
     ("POST", "/sessions/{s}/files/list", {"path": "/workspace"}), ("POST", "/workspaces/{s}/ls", {"path": "."}),
@@ -154,6 +156,9 @@ READS = [
     ("POST", "/v1/sessions/{s}/files/glob", {"pattern": "*"}), ("POST", "/v1/sessions/{s}/files/grep", {"pattern": "x"}),
     ("POST", "/v1/sessions/{s}/files/digest", {"path": "/workspace/f"}), ("POST", "/v1/sessions/{s}/files/realpath", {"path": "/workspace/f"}),
 ]
+# Answers that don't end by themselves, and one that needs the number of a generation.
+FOLLOWS = ["/v1/events/follow", "/v1/sessions/{s}/events/follow"]
+KEPT_EVENTS = "/v1/events/{s}/1"
 WRITES = [
     ("POST", "/sessions", {}), ("POST", "/sessions/{s}/run", run_body("true")), ("POST", RUNS + "/stop", None), ("POST", RUNS + "/stdin", b"x"),
     ("POST", RUNS + "/signal", {"signal": "TERM"}),
@@ -173,6 +178,17 @@ ALL = [
 ]
 
 
+def status_of(d, path, token):
+    """Only that: the answer may go on for ever."""
+    u = urlsplit(d.url)
+    c = HTTPConnection(u.hostname, u.port, timeout=20)
+    try:
+        c.request("GET", path, headers={"X-Sandbox-Token": token})
+        return c.getresponse().status
+    finally:
+        c.close()
+
+
 def fill(value, s):
     if isinstance(value, str):
         return value.replace("{s}", s)
@@ -189,9 +205,9 @@ def try_all(d, rows, sid, token):
 @test
 def every_route_is_in_the_lists_above(d):
     doc = d.call("GET", "/openapi.json")[1]["paths"]
-    listed = {(m, re.sub(r"/sessions/\{s\}", "/sessions/{session_id}", p.split("?")[0])
-               .replace("/workspaces/{s}", "/workspaces/{session_id}").replace("/tokens/x", "/tokens/{name}").replace(RUN, "{run_id}"))
-              for m, p, _ in READS + WRITES + ALL}
+    others = [("GET", p, None) for p in (*FOLLOWS, KEPT_EVENTS)]
+    listed = {(m, p.split("?")[0].replace("{s}/1", "{s}/{generation}").replace("{s}", "{session_id}").replace("/tokens/x", "/tokens/{name}")
+               .replace(RUN, "{run_id}")) for m, p, _ in READS + WRITES + ALL + others}
     real = {(m.upper(), p) for p, ops in doc.items() for m, op in ops.items() if "security" in op}
     assert listed == real, (listed - real, real - listed)
 
@@ -204,6 +220,9 @@ def a_read_only_token_looks_and_nothing_else(d):
         t = mint(d, "looks", **fields)
         for method, path, status, answer in try_all(d, READS, "ro", t):
             assert status == 200, (method, path, status, answer)
+        for path in FOLLOWS:
+            assert status_of(d, fill(path, "ro"), t) == 200, path
+        assert d.call("GET", fill(KEPT_EVENTS, "ro"), token=t)[0] in (200, 404)
         for method, path, status, answer in try_all(d, WRITES + ALL, "ro", t):
             assert status == 403 and answer["scope"] == scope and scope in answer["detail"], (method, path, status, answer)
         revoke(d, "looks")
@@ -230,7 +249,9 @@ def a_tenants_token_stays_with_its_tenant(d):
     # What is of others isn't there, open or closed.
     for closed in (False, True):
         for name in ("t-theirs", "t-nobodys"):
-            named = [row for row in READS + WRITES if row[1] not in ("/policy", "/sessions", "/workspaces")]
+            named = [row for row in READS + WRITES if "{s}" in row[1] + str(row[2])]
+            for path in (FOLLOWS[1], KEPT_EVENTS):
+                assert status_of(d, fill(path, name), t) == 404, path
             for method, path, status, answer in try_all(d, named, name, t):
                 if path == "/workspaces/trees":
                     item = answer["results"][0]
