@@ -42,11 +42,29 @@ struct api *api_free(struct api *a)
 	return NULL;
 }
 
-int api_listen(struct api *a, struct garret_error *err)
+static int listen_given(struct api *a, const int *fds, unsigned n, struct garret_error *err)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		uint16_t port = 0;
+
+		if (rc == 0)
+			rc = httpd_listen_fd(a->httpd, fds[i], &port, err);
+		if (port)
+			a->port = port;
+	}
+	return rc;
+}
+
+int api_listen(struct api *a, const int *fds, unsigned n, struct garret_error *err)
 {
 	const struct config *conf = service_config(a->service);
-	int rc = httpd_listen_tcp(a->httpd, conf->host, conf->port, &a->port, err);
+	int rc;
 
+	if (n)
+		return listen_given(a, fds, n, err);
+	rc = httpd_listen_tcp(a->httpd, conf->host, conf->port, &a->port, err);
 	if (rc < 0)
 		return rc;
 	log_debug("listening", "host=%s port=%u", conf->host, a->port);

@@ -22,8 +22,11 @@ int api_new(struct api **ret, struct loop *l, struct service *s, struct garret_e
 /* Runs that are waited for are left; NULL is fine; returns NULL. */
 struct api *api_free(struct api *a);
 
-/* host and port, and the Unix socket when one is configured. */
-int api_listen(struct api *a, struct garret_error *err);
+/*
+ * Host and port, and the Unix socket when one is configured; or, when there are any, the n
+ * sockets that a service manager has bound (fds pass to the api).
+ */
+int api_listen(struct api *a, const int *fds, unsigned n, struct garret_error *err);
 uint16_t api_port(const struct api *a); /* the real one, when any was asked for; 0: none */
 
 void api_stop_accepting(struct api *a);

@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/opt.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "core/service_new.h"
 #include "daemon/state.h"
@@ -35,6 +36,8 @@
 #include "registry/sqlite.h"
 
 #define DRAIN_MS 10000
+#define GIVEN_FIRST 3 /* sd_listen_fds(3) */
+#define GIVEN_MAX 8
 
 struct daemon {
 	struct loop *loop;
@@ -45,6 +48,8 @@ struct daemon {
 	struct service *service;
 	struct api *api;
 	pid_t engine_pid;
+	int given[GIVEN_MAX]; /* listening sockets of a service manager */
+	unsigned n_given;
 	int runs_fd, events_fd;
 	bool engine_ready, registry_ready, restoring, listening, stopping;
 	bool keep; /* stopping: sessions go on, another daemon takes them over */
@@ -79,6 +84,28 @@ static void notify(const char *text)
 	if (fd >= 0)
 		(void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&sa,
 			     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
+}
+
+/* sd_listen_fds(3) without the library: they are ours, and nobody's whom we start. */
+static int take_given(struct daemon *d, struct garret_error *err)
+{
+	const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
+	uint64_t whose, many;
+
+	if (!pid || !n || !parse_u64(pid, &whose) || whose != (uint64_t)getpid())
+		return 0;
+	if (!parse_u64(n, &many) || many > GIVEN_MAX)
+		return garret_fail(err, GARRET_INVALID, "LISTEN_FDS: a number up to %d", GIVEN_MAX);
+	for (unsigned i = 0; i < many; i++) {
+		d->given[i] = GIVEN_FIRST + (int)i;
+		if (fd_set_cloexec(d->given[i], true) < 0)
+			return garret_fail_errno(err, "LISTEN_FDS: descriptor %d", d->given[i]);
+	}
+	d->n_given = (unsigned)many;
+	(void)unsetenv("LISTEN_PID");
+	(void)unsetenv("LISTEN_FDS");
+	(void)unsetenv("LISTEN_FDNAMES");
+	return 0;
 }
 
 static void on_closed_all(void *ctx, const struct refusal *no)
@@ -144,8 +171,8 @@ static void serve(void *ctx)
 	if (d->stopping)
 		return;
 	service_set_ready(d->service, true);
-	if (api_new(&d->api, d->loop, d->service, &err) < 0 || api_listen(d->api, &err) < 0 ||
-	    drop_last_capability(&err) < 0) {
+	if (api_new(&d->api, d->loop, d->service, &err) < 0 ||
+	    api_listen(d->api, d->given, d->n_given, &err) < 0 || drop_last_capability(&err) < 0) {
 		log_error("start", "%s", err.msg);
 		loop_quit(d->loop, 1);
 		return;
@@ -442,7 +469,8 @@ int main(int argc, char **argv)
 	raise_nofile();
 	(void)signal(SIGPIPE, SIG_IGN);
 	(void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error, no end */
-	if (loop_new(&d.loop, &err) < 0 || loop_signal(d.loop, SIGTERM, on_stop, &d, &err) < 0 ||
+	if (take_given(&d, &err) < 0 || loop_new(&d.loop, &err) < 0 ||
+	    loop_signal(d.loop, SIGTERM, on_stop, &d, &err) < 0 ||
 	    loop_signal(d.loop, SIGINT, on_stop, &d, &err) < 0 || start(&d, &err) < 0) {
 		log_error("start", "%s", err.msg);
 		status = 1;

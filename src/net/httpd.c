@@ -234,25 +234,53 @@ static int add_listener(struct httpd *h, int fd, const char *path, struct garret
 	return 0;
 }
 
-static int bind_tcp(const struct addrinfo *ai, uint16_t *ret_port)
+static uint16_t port_of(int fd)
 {
-	autoclose int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	union {
 		struct sockaddr any;
 		struct sockaddr_in in;
 		struct sockaddr_in6 in6;
 	} sa = { .in6 = { 0 } };
 	socklen_t n = sizeof(sa);
+
+	if (getsockname(fd, &sa.any, &n) < 0)
+		return 0;
+	if (sa.any.sa_family == AF_INET6)
+		return ntohs(sa.in6.sin6_port);
+	return sa.any.sa_family == AF_INET ? ntohs(sa.in.sin_port) : 0;
+}
+
+static int bind_tcp(const struct addrinfo *ai, uint16_t *ret_port)
+{
+	autoclose int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	static const int one = 1;
 
 	if (fd < 0)
 		return -1;
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || getsockname(fd, &sa.any, &n) < 0)
+	if (bind(fd, ai->ai_addr, ai->ai_addrlen) < 0)
 		return -1;
 	if (ret_port)
-		*ret_port = ntohs(sa.any.sa_family == AF_INET6 ? sa.in6.sin6_port : sa.in.sin_port);
+		*ret_port = port_of(fd);
 	return take_fd(&fd);
+}
+
+int httpd_listen_fd(struct httpd *h, int fd, uint16_t *ret_port, struct garret_error *err)
+{
+	int type = 0, rc;
+	socklen_t n = sizeof(type);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n) < 0 || type != SOCK_STREAM)
+		rc = garret_fail(err, GARRET_INVALID, "descriptor %d is no stream socket", fd);
+	else if (fd_set_nonblock(fd, true) < 0)
+		rc = garret_fail_errno(err, "descriptor %d", fd);
+	else
+		rc = add_listener(h, fd, NULL, err);
+	if (rc < 0)
+		fd_close(fd);
+	else
+		*ret_port = port_of(fd);
+	return rc;
 }
 
 int httpd_listen_tcp(struct httpd *h, const char *host, uint16_t port, uint16_t *ret_port,

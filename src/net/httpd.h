@@ -57,6 +57,9 @@ int httpd_listen_tcp(struct httpd *h, const char *host, uint16_t port, uint16_t 
 /* Replaces a socket that nobody listens on; mode is that of the socket file. */
 int httpd_listen_unix(struct httpd *h, const char *path, unsigned mode, struct garret_error *err);
 
+/* One that somebody else has bound (fd is the server's, also on failure); *ret_port 0: no TCP. */
+int httpd_listen_fd(struct httpd *h, int fd, uint16_t *ret_port, struct garret_error *err);
+
 /* Close the listeners and idle connections; what runs goes on, and closes after its answer. */
 void httpd_stop_accepting(struct httpd *h);
 /* The same, then call done when nothing runs any more or at deadline_ms, whichever is first. */

@@ -60,7 +60,7 @@ class Daemon:
         self.token = env.get("SANDBOXD_TOKEN", TOKEN)
         self.process: subprocess.Popen | None = None
 
-    def start(self) -> Daemon:
+    def start(self, pass_socket=None) -> Daemon:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SANDBOXD_", "GARRET_"))}
         env.update(SANDBOXD_TOKEN=self.token, SANDBOXD_HOST="127.0.0.1", SANDBOXD_PORT="0", GARRET_STATE_DIR=self.state,
                    GARRET_LOG_LEVEL=os.environ.get("GARRET_TEST_LOG", "info"), SANDBOXD_MAX_SESSIONS="100")
@@ -68,7 +68,8 @@ class Daemon:
         self.log_path = os.path.join(tempfile.gettempdir(), f"garretd-{uuid.uuid4().hex}.log")
         atexit.register(self.clean)  # for those that are not used in a `with`
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen([*self.before, os.path.join(self.build, "garretd")], env=env, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen([*self.before, os.path.join(self.build, "garretd")], env=env, stderr=log, stdin=subprocess.DEVNULL,
+                                            **({} if pass_socket is None else {"preexec_fn": lambda: os.dup2(pass_socket.fileno(), 3), "pass_fds": (3,)}))
         deadline = time.time() + 60
         while time.time() < deadline:
             m = re.search(r" ready url=(http://\S+)", self.log())

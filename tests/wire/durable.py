@@ -13,11 +13,9 @@ import asyncio
 import concurrent.futures
 import contextlib
 import glob
-import hashlib
-import json
 import os
 import signal
-import sqlite3
+import socket
 import subprocess
 import sys
 import tempfile
@@ -273,6 +271,46 @@ def sigterm_hands_over():
         again(d, s)
         r = s.run(command, run_id=rid, timeout=100)
         assert (r["stdout"], r["exit_code"]) == ("begun\nlong\n", 0), r
+
+
+@test
+def a_given_socket_refuses_nobody():
+    """Socket activation: while one daemon follows another, connections wait."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(64)
+    port = listener.getsockname()[1]
+
+    with restarted() as d:
+        assert d.stop() == 0
+        d.before = ["sh", "-c", 'exec env LISTEN_PID=$$ LISTEN_FDS=1 "$0" "$@"']
+        d.start(pass_socket=listener)
+        assert urlsplit(d.url).port == port, d.url
+        s = d.open("s")
+        s.sh("echo kept > f")
+        failed: list = []
+        done: list = []
+        stop = threading.Event()
+
+        def ask() -> None:
+            while not stop.is_set():
+                try:
+                    assert d.call("GET", "/healthz")[0] == 200
+                    done.append(1)
+                except (OSError, AssertionError) as e:
+                    failed.append(e)
+
+        t = threading.Thread(target=ask)
+        t.start()
+        for _ in range(5):
+            d.process.send_signal(signal.SIGTERM)
+            assert d.process.wait(20) == 0
+            d.start(pass_socket=listener)
+        stop.set()
+        t.join()
+        assert not failed and len(done) > 10, (failed, len(done))
+        assert s.sh("cat f")["stdout"] == "kept\n"
+    listener.close()
 
 
 # ---- sleeping ----
