@@ -104,6 +104,8 @@ struct httpd {
 	size_t bodies; /* bytes of all bodies that are being collected */
 	uint64_t trimmed_ms;
 	bool paused, draining, stopping;
+	bool fresh_over; /* nobody who was accepted has yet to send his request */
+	struct loop_timer fresh_timer;
 	const char *accepting; /* address of the connection that is being added */
 	void (*drained)(void *ctx);
 	void *drained_ctx;

@@ -45,6 +45,7 @@
 #define ACCEPTS_PER_ROUND 32
 #define RETRY_MS 100   /* how long to stop accepting when there is no room */
 #define SILENT_MS 2000 /* who said nothing for so long makes room when there is none */
+#define FRESH_MS 500   /* for the request of a connection that was accepted before the end */
 #define SWEEP_MS 1000
 #define TRIM_MS 10000
 #define TRIM_BYTES (4u << 20)
@@ -457,8 +458,33 @@ void httpd_stop_accepting(struct httpd *h)
 		free(l);
 	}
 	list_foreach (c, &h->conns, link)
-		if (c->state == CONN_IDLE || c->state == CONN_HEADERS)
+		if (c->state == CONN_IDLE)
 			(void)shutdown(c->fd, SHUT_RDWR);
+}
+
+/* Those that were accepted, but whose request isn't here: it may be on its way. */
+static unsigned count_fresh(const struct httpd *h)
+{
+	struct conn *c;
+	unsigned n = 0;
+
+	list_foreach (c, &h->conns, link)
+		n += c->state == CONN_HEADERS;
+	return n;
+}
+
+static void check_drained(struct httpd *h);
+
+static void on_fresh_timer(struct loop_timer *t)
+{
+	struct httpd *h = t->ctx;
+	struct conn *c;
+
+	h->fresh_over = true;
+	list_foreach (c, &h->conns, link)
+		if (c->state == CONN_HEADERS)
+			(void)shutdown(c->fd, SHUT_RDWR);
+	check_drained(h);
 }
 
 static void on_drained(struct loop_later *l)
@@ -467,8 +493,15 @@ static void on_drained(struct loop_later *l)
 	void (*fn)(void *) = take_ptr(&h->drained);
 
 	loop_timer_clear(&h->drain_timer);
+	loop_timer_clear(&h->fresh_timer);
 	if (fn)
 		fn(h->drained_ctx);
+}
+
+static void check_drained(struct httpd *h)
+{
+	if (h->drained && !h->n_running && h->fresh_over)
+		loop_later_add(h->loop, &h->drain_later, on_drained, h);
 }
 
 static void on_drain_timer(struct loop_timer *t)
@@ -484,15 +517,16 @@ void httpd_drain(struct httpd *h, uint64_t deadline_ms, void (*done)(void *ctx),
 	h->drained_ctx = ctx;
 	httpd_stop_accepting(h);
 	loop_timer_set(h->loop, &h->drain_timer, deadline_ms, on_drain_timer, h);
-	if (!h->n_running)
-		loop_later_add(h->loop, &h->drain_later, on_drained, h);
+	h->fresh_over = !count_fresh(h);
+	if (!h->fresh_over)
+		loop_timer_set(h->loop, &h->fresh_timer, now_ms() + FRESH_MS, on_fresh_timer, h);
+	check_drained(h);
 }
 
 void httpd_running_less(struct httpd *h)
 {
 	h->n_running--;
-	if (h->drained && !h->n_running)
-		loop_later_add(h->loop, &h->drain_later, on_drained, h);
+	check_drained(h);
 }
 
 struct httpd_counts httpd_counts(const struct httpd *h)
@@ -570,6 +604,7 @@ struct httpd *httpd_free(struct httpd *h)
 	loop_timer_clear(&h->mhd_timer);
 	loop_timer_clear(&h->sweep_timer);
 	loop_timer_clear(&h->drain_timer);
+	loop_timer_clear(&h->fresh_timer);
 	loop_later_cancel(h->loop, &h->run_later);
 	loop_later_cancel(h->loop, &h->drain_later);
 	assert(list_empty(&h->conns) && !h->n_large);

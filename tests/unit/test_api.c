@@ -55,7 +55,7 @@ static void serve(int report, unsigned max_connections, unsigned per_address)
 	s = fake_service_new(child_loop);
 	fake_service_config(s)->max_connections = max_connections;
 	fake_service_config(s)->max_connections_per_address = per_address;
-	if (api_new(&a, child_loop, s, NULL) < 0 || api_listen(a, NULL) < 0 ||
+	if (api_new(&a, child_loop, s, NULL) < 0 || api_listen(a, NULL, 0, NULL) < 0 ||
 	    loop_signal(child_loop, SIGTERM, on_term, a, NULL) < 0)
 		_exit(9);
 	port = api_port(a);
