@@ -269,3 +269,16 @@ bool utf8_valid(const char *s, size_t n)
 	}
 	return true;
 }
+
+int split_words(char *line, char **ret, int most)
+{
+	char *save = NULL;
+	int n = 0;
+
+	for (char *w = strtok_r(line, " \n", &save); w; w = strtok_r(NULL, " \n", &save)) {
+		if (n == most)
+			return -1;
+		ret[n++] = w;
+	}
+	return n;
+}

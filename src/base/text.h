@@ -42,4 +42,7 @@ void utf8_repair_add(struct utf8_repair *u, struct strbuf *out, const void *data
 void utf8_repair_end(struct utf8_repair *u, struct strbuf *out);
 bool utf8_valid(const char *s, size_t n);
 
+/* The words of a line, cut out of it: how many there are, or -1 for more than `most`. */
+int split_words(char *line, char **ret, int most);
+
 #endif

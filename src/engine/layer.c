@@ -8,6 +8,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/time.h"
 #include "engine/reaper.h"
 
@@ -37,16 +38,16 @@ void layer_touch(struct engine *e, const char *id)
 
 static enum engine_layer judge(const struct engine *e, const char *id, const char *runtime)
 {
-	char path[ENGINE_ID_MAX + 16], text[TEXT_MAX], was[ENGINE_ID_MAX + 1], boot[64];
-	int version;
+	enum { VERSION, RUNTIME, BOOT, WORDS };
+	char path[ENGINE_ID_MAX + 16], text[TEXT_MAX], *w[WORDS];
 
 	(void)snprintf(path, sizeof(path), "%s/" NOTE, id);
 	if (read_file_at(e->layers_fd, path, text, sizeof(text)) < 0 ||
-	    sscanf(text, "%d %64s %63s", &version, was, boot) != 3 || version != 1)
+	    split_words(text, w, WORDS) != WORDS || strcmp(w[VERSION], "1") != 0)
 		return ENGINE_LAYER_SUSPECT; /* its note is torn: so may be the rest */
-	if (strcmp(was, runtime) != 0)
+	if (strcmp(w[RUNTIME], runtime) != 0)
 		return ENGINE_LAYER_OTHER_RUNTIME;
-	if (strcmp(boot, e->boot) != 0 && !e->conf.keep_suspect_layers)
+	if (strcmp(w[BOOT], e->boot) != 0 && !e->conf.keep_suspect_layers)
 		return ENGINE_LAYER_SUSPECT;
 	return ENGINE_LAYER_USED;
 }

@@ -221,29 +221,58 @@ int store_write_meta(struct engine *e, const char *slot, const struct store_meta
 	return 0;
 }
 
+static bool number(const char *word, uint64_t most, uint64_t *ret)
+{
+	return parse_u64(word, ret) && *ret <= most;
+}
+
 /* Another version's, half a line, or none: not proven. */
 static bool read_meta(const struct engine *e, const char *slot, struct store_meta *m)
 {
-	char path[300], text[320], owner[2 * ENGINE_OWNER_TAG + 1], newline = 0;
-	unsigned long long start, ns;
-	int version, durable, own, layer;
-	unsigned uid;
+	enum {
+		VERSION,
+		PID,
+		START,
+		NAMESPACE,
+		BASE,
+		PROJECT,
+		UID,
+		DURABLE,
+		OWN,
+		LAYER,
+		TAG,
+		ID,
+		BOOT,
+		WORDS
+	};
+	uint64_t v[TAG];
+	char path[300], text[320], *w[WORDS];
+	size_t n;
 
 	(void)snprintf(path, sizeof(path), "%s/meta", slot);
 	if (read_file_at(e->sessions_fd, path, text, sizeof(text)) < 0)
 		return false;
-	if (sscanf(text, "%d %d %llu %llu %u %u %u %d %d %d %32s %64s %39s%c", &version, &m->pid,
-		   &start, &ns, &m->base, &m->project, &uid, &durable, &own, &layer, owner, m->id,
-		   m->boot, &newline) != 14 ||
-	    version != 1 || newline != '\n' || m->pid <= 1 || !start || !ns ||
-	    !hex_decode(owner, m->owner, sizeof(m->owner)))
+	n = strlen(text);
+	if (!n || text[n - 1] != '\n' || split_words(text, w, WORDS) != WORDS)
 		return false;
-	m->start_time = start;
-	m->pid_namespace = ns;
-	m->uid = uid;
-	m->durable = durable;
-	m->own_workspace = own;
-	m->layer = layer;
+	for (int i = 0; i < TAG; i++)
+		if (!number(w[i], i == START || i == NAMESPACE ? UINT64_MAX : UINT32_MAX, &v[i]))
+			return false;
+	if (v[VERSION] != 1 || v[PID] <= 1 || v[PID] > INT_MAX || !v[START] || !v[NAMESPACE] ||
+	    !hex_decode(w[TAG], m->owner, sizeof(m->owner)) || strlen(w[ID]) >= sizeof(m->id) ||
+	    strlen(w[BOOT]) >= sizeof(m->boot))
+		return false;
+	m->pid = (int)v[PID];
+	m->start_time = v[START];
+	m->pid_namespace = v[NAMESPACE];
+	m->base = (uint32_t)v[BASE];
+	m->project = (uint32_t)v[PROJECT];
+	m->uid = (uid_t)v[UID];
+	m->durable = v[DURABLE];
+	m->own_workspace = v[OWN];
+	m->layer = v[LAYER];
+	(void)snprintf(m->id, sizeof(m->id), "%s", w[ID]);
+	(void)snprintf(m->boot, sizeof(m->boot), "%s", w[BOOT]);
 	return true;
 }
 

@@ -254,19 +254,22 @@ static void on_adopted(void *ctx, const struct engine_opened *o, const struct ga
 
 static int begin_adopt(struct box *b, const char *mark, struct garret_error *err)
 {
-	char handle[17], nonce[2 * INIT_NONCE + 1];
+	enum { HANDLE, NONCE, SOCKET, WORDS };
+	autofree char *text = xstrdup(mark);
+	char *w[WORDS];
 	int rc;
 
-	if (sscanf(mark, "%16s %32s %40s", handle, nonce, b->ctl_name) != 3 ||
-	    !hex_decode(nonce, b->nonce, sizeof(b->nonce)) || strchr(b->ctl_name, '/'))
+	if (split_words(text, w, WORDS) != WORDS || strlen(w[SOCKET]) >= sizeof(b->ctl_name) ||
+	    strchr(w[SOCKET], '/') || !hex_decode(w[NONCE], b->nonce, sizeof(b->nonce)))
 		return garret_fail(err, GARRET_NOT_FOUND, "no mark of a session: %s", mark);
+	(void)snprintf(b->ctl_name, sizeof(b->ctl_name), "%s", w[SOCKET]);
 	rc = greet(b, err);
 	if (rc < 0) {
 		err->code = GARRET_NOT_FOUND; /* nobody listens: its init has ended */
 		return rc;
 	}
 	b->asked = true;
-	b->handle = strtoull(handle, NULL, 16);
+	b->handle = strtoull(w[HANDLE], NULL, 16);
 	engine_client_adopt(b->p->engine, b->handle, on_adopted, b);
 	return 0;
 }
