@@ -441,7 +441,7 @@ void run_set_leave(struct session *s)
 	memcpy(set->nonce, s->nonce, sizeof(set->nonce));
 	if (s->purge)
 		runs_purge(s->service, s->id);
-	if (s->state == SESSION_OPEN || !set->dir) {
+	if (s->state != SESSION_CLOSING || !set->dir) {
 		set_free(set); /* the daemon ends; what it leaves is for the next one to find */
 	} else if (s->purge || (!set->asleep && !set->finished_count)) {
 		set_remove(set);

@@ -810,6 +810,33 @@ def followers_do_not_keep_a_daemon_from_ending(_):
 
 
 @test
+def starts_that_fail_lose_nothing(_):
+    with tempfile.TemporaryDirectory() as state, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        d = Daemon(build=BUILD, state=state).start()
+        s, small = d.open(), new_id()
+        s.sh("echo small", run_id=small)
+        live = detach(s, ["sh", "-c", "echo begun; sleep 5; echo end"])
+        d.stop(signal.SIGKILL)
+        for env in ({"SANDBOXD_PORT": str(taken.getsockname()[1])}, {"SANDBOXD_NETWORK_MODE": "host"}):
+            try:
+                Daemon(build=BUILD, state=state, **env).start()
+            except RuntimeError:
+                continue
+            raise AssertionError("it started")
+        d = Daemon(build=BUILD, state=state).start()
+        try:
+            s.daemon = d
+            assert output(s, small)[2] == b"small\n"
+            i = until_exited(s, live)
+            assert i["exit_code"] == 0 and output(s, live)[2] == b"begun\nend\n", i
+            s.close()
+        finally:
+            d.stop()
+
+
+@test
 def a_token_of_another_tenant_sees_none(d):
     mint = lambda name, **more: d.call("POST", "/tokens", {"name": name, **more})[1]["token"]  # noqa: E731
     s = d.open(tenant="ours")
