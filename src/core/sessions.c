@@ -42,12 +42,14 @@ static void give_answer(struct loop_later *later)
 
 	if (a->id && !s)
 		refuse(&a->no, 404, NULL, "No such session: %s", a->id);
-	if (a->plain)
+	if (a->plain) {
 		a->plain(a->ctx, &a->no);
-	else if (a->no.status)
+	} else if (a->no.status) {
 		a->opened(a->ctx, NULL, NULL, &a->no);
-	else if (s)
+	} else if (s) {
+		session_touch(s); /* whoever attaches means to use it */
 		say_opened(a->service, s, a->opened, a->ctx);
+	}
 	free(a->id);
 	free(a);
 }

@@ -8,6 +8,7 @@
  * Serving begins when the engine has answered and the registry is read.
  */
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
@@ -57,11 +58,14 @@ struct daemon {
 
 struct daemon_opts {
 	bool check, version, help;
+	const char *schema;
 };
 
 #define D(f, n, l, k, a, h) OPT(struct daemon_opts, f, n, l, k, a, h)
 static const struct opt table[] = {
 	D(check, "check", 0, OPT_FLAG, NULL, "check the configuration and exit"),
+	D(schema, "schema", 0, OPT_STRING, "N",
+	  "bring the database to version N of its tables and exit"),
 	D(version, "version", 0, OPT_FLAG, NULL, "print the version"),
 	D(help, "help", 'h', OPT_FLAG, NULL, "show this"),
 	{ 0 },
@@ -438,6 +442,30 @@ static int parse_options(int argc, char **argv, struct daemon_opts *opts)
 	return 0;
 }
 
+/* As the daemon's own user, with its lock: never beside one that runs. */
+static int change_schema(struct daemon *d, const char *version, struct garret_error *err)
+{
+	autofree char *db = NULL;
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+	bool root = uid == 0;
+	uint64_t n;
+	int rc;
+
+	if (root)
+		daemon_user(&uid, &gid);
+	if (!parse_u64(version, &n) || n > INT_MAX)
+		return garret_fail(err, GARRET_INVALID, "--schema: a number, not \"%.40s\"",
+				   version);
+	rc = state_prepare(d->config.state_dir, uid, gid, &d->state, err);
+	if (rc == 0 && root)
+		rc = drop_privileges(uid, gid, err);
+	if (rc < 0)
+		return rc;
+	db = xasprintf("%s/garret.db", d->state.dir);
+	return sqlite_registry_migrate(db, (int)n, err);
+}
+
 int main(int argc, char **argv)
 {
 	struct daemon d = { .state.lock_fd = -EBADF, .runs_fd = -EBADF, .events_fd = -EBADF };
@@ -465,6 +493,13 @@ int main(int argc, char **argv)
 		(void)puts("garretd: the configuration is good");
 		config_release(&d.config);
 		return 0;
+	}
+	if (opts.schema) {
+		status = change_schema(&d, opts.schema, &err) < 0;
+		if (status)
+			log_error("schema", "%s", err.msg);
+		release(&d);
+		return status;
 	}
 	raise_nofile();
 	(void)signal(SIGPIPE, SIG_IGN);

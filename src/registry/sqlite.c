@@ -37,21 +37,28 @@ static const char *const sql[STATEMENTS] = {
 	[ROLLBACK] = "ROLLBACK",
 };
 
-/* Step i brings version i to i + 1; steps are never edited once released. */
-static const char *const migrations[] = {
-	"CREATE TABLE sessions("
-	" id TEXT NOT NULL, generation INTEGER NOT NULL, nonce BLOB NOT NULL,"
-	" runtime TEXT NOT NULL, tenant TEXT, created_at REAL NOT NULL,"
-	" ended_at REAL, purged INTEGER NOT NULL DEFAULT 0,"
-	" UNIQUE(id, generation));"
-	"CREATE INDEX sessions_ended ON sessions(ended_at);",
-	/* 1: sessions outlive the daemon */
-	"ALTER TABLE sessions ADD COLUMN state INTEGER NOT NULL DEFAULT 0;"
-	"ALTER TABLE sessions ADD COLUMN used_at REAL;"
-	"ALTER TABLE sessions ADD COLUMN mark TEXT;"
-	"ALTER TABLE sessions ADD COLUMN boot TEXT;",
-	/* 2: the policy, service tokens, owners */
-	SQLITE_POLICY_TABLES,
+/* Step i brings version i to i + 1 and back; steps are never edited once released. */
+static const struct {
+	const char *up, *down;
+} migrations[] = {
+	{ "CREATE TABLE sessions("
+	  " id TEXT NOT NULL, generation INTEGER NOT NULL, nonce BLOB NOT NULL,"
+	  " runtime TEXT NOT NULL, tenant TEXT, created_at REAL NOT NULL,"
+	  " ended_at REAL, purged INTEGER NOT NULL DEFAULT 0,"
+	  " UNIQUE(id, generation));"
+	  "CREATE INDEX sessions_ended ON sessions(ended_at);",
+	  "DROP TABLE sessions;" },
+	/* Sessions outlive the daemon. */
+	{ "ALTER TABLE sessions ADD COLUMN state INTEGER NOT NULL DEFAULT 0;"
+	  "ALTER TABLE sessions ADD COLUMN used_at REAL;"
+	  "ALTER TABLE sessions ADD COLUMN mark TEXT;"
+	  "ALTER TABLE sessions ADD COLUMN boot TEXT;",
+	  "ALTER TABLE sessions DROP COLUMN boot;"
+	  "ALTER TABLE sessions DROP COLUMN mark;"
+	  "ALTER TABLE sessions DROP COLUMN used_at;"
+	  "ALTER TABLE sessions DROP COLUMN state;" },
+	/* The policy, service tokens, owners. */
+	{ SQLITE_POLICY_TABLES ";", SQLITE_POLICY_TABLES_DROP },
 };
 
 _Static_assert(STATEMENTS <= SESSION_STATEMENTS, "room for the statements");
@@ -266,9 +273,21 @@ static int get_version(struct registry *r, int *ret)
 	return rc;
 }
 
-static int migrate(struct registry *r, const char *path, struct garret_error *err)
+static int run_step(struct registry *r, const char *what, int version, struct garret_error *err)
 {
-	int version = 0;
+	autofree char *text =
+		xasprintf("BEGIN IMMEDIATE;%sPRAGMA user_version=%d;COMMIT;", what, version);
+
+	if (sqlite3_exec(r->db, text, NULL, NULL, NULL) == SQLITE_OK)
+		return 0;
+	(void)sqlite_fail(r, "migrate", err);
+	(void)sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+	return -(int)err->code;
+}
+
+static int migrate(struct registry *r, const char *path, int to, struct garret_error *err)
+{
+	int version = 0, rc = 0;
 
 	if (get_version(r, &version) != SQLITE_OK)
 		return garret_fail(
@@ -280,45 +299,57 @@ static int migrate(struct registry *r, const char *path, struct garret_error *er
 		return garret_fail(
 			err, GARRET_INTERNAL,
 			"%s was written by a newer version (%d, this one knows %zu): run that version, or "
-			"another state directory",
-			path, version, ARRAY_SIZE(migrations));
-	for (; version < (int)ARRAY_SIZE(migrations); version++) {
-		autofree char *text = xasprintf("BEGIN IMMEDIATE;%s;PRAGMA user_version=%d;COMMIT;",
-						migrations[version], version + 1);
+			"its garretd --schema %zu, or another state directory",
+			path, version, ARRAY_SIZE(migrations), ARRAY_SIZE(migrations));
+	for (; version < to && rc == 0; version++)
+		rc = run_step(r, migrations[version].up, version + 1, err);
+	for (; version > to && rc == 0; version--)
+		rc = run_step(r, migrations[version - 1].down, version - 1, err);
+	return rc;
+}
 
-		if (sqlite3_exec(r->db, text, NULL, NULL, NULL) != SQLITE_OK)
-			return sqlite_fail(r, "migrate", err);
-	}
-	return 0;
+static int open_database(struct registry *r, const char *path, int to, struct garret_error *err)
+{
+	/* Made by us first: SQLite would make it with the umask's mode. */
+	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600), rc = 0;
+
+	if (fd < 0)
+		return garret_fail_errno(err, "registry: open %s", path);
+	fd_close(fd);
+	if (sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
+		    SQLITE_OK ||
+	    sqlite3_exec(r->db,
+			 /* One daemon a state directory (its lock says so): no locks and no shared
+			  * memory for each statement. */
+			 "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
+			 "PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=2000;",
+			 NULL, NULL, NULL) != SQLITE_OK)
+		rc = sqlite_fail(r, "open", err);
+	if (rc == 0 || sqlite3_errcode(r->db) == SQLITE_NOTADB)
+		rc = migrate(r, path, to, err);
+	return rc;
+}
+
+int sqlite_registry_migrate(const char *path, int version, struct garret_error *err)
+{
+	struct registry r = { 0 };
+	int rc;
+
+	if (version < 0 || version > (int)ARRAY_SIZE(migrations))
+		return garret_fail(err, GARRET_INVALID, "the schema is a number up to %zu",
+				   ARRAY_SIZE(migrations));
+	rc = open_database(&r, path, version, err);
+	(void)sqlite3_close(r.db);
+	return rc;
 }
 
 int sqlite_registry_open(struct loop *l, const char *path, struct registry **ret,
 			 struct garret_error *err)
 {
 	struct registry *r = xnew(struct registry);
-	/* Made by us first: SQLite would make it with the umask's mode. */
-	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600), rc;
+	int rc = open_database(r, path, (int)ARRAY_SIZE(migrations), err);
 
 	r->loop = l;
-	if (fd < 0) {
-		rc = garret_fail_errno(err, "registry: open %s", path);
-		free(r);
-		return rc;
-	}
-	fd_close(fd);
-	if (sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
-		    SQLITE_OK ||
-	    sqlite3_exec(r->db,
-			 /* One daemon a state directory (its lock says so): no locks and no shared
-		     * memory for each statement. */
-			 "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;"
-			 "PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=2000;",
-			 NULL, NULL, NULL) != SQLITE_OK)
-		rc = sqlite_fail(r, "open", err);
-	else
-		rc = 0;
-	if (rc == 0 || sqlite3_errcode(r->db) == SQLITE_NOTADB)
-		rc = migrate(r, path, err);
 	for (int i = 0; i < STATEMENTS && rc == 0; i++)
 		if (sqlite3_prepare_v3(r->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &r->stmt[i],
 				       NULL) != SQLITE_OK)

@@ -13,4 +13,10 @@ extern const struct registry_ops sqlite_registry_ops;
 int sqlite_registry_open(struct loop *l, const char *path, struct registry **ret,
 			 struct garret_error *err);
 
+/*
+ * Bring the tables to an earlier or a later version, so that another garretd can use them:
+ * what that version doesn't know is lost.  No daemon may have them open.
+ */
+int sqlite_registry_migrate(const char *path, int version, struct garret_error *err);
+
 #endif

@@ -39,6 +39,7 @@ int sqlite_write(struct registry *r, sqlite3_stmt *s, struct garret_error *err);
 	"ORDER BY created_at;"                                                       \
 	"DELETE FROM owners WHERE id IN (SELECT id FROM sessions WHERE purged AND "  \
 	"ended_at = (SELECT max(ended_at) FROM sessions s WHERE s.id = sessions.id))"
+#define SQLITE_POLICY_TABLES_DROP "DROP TABLE owners; DROP TABLE tokens; DROP TABLE policy;"
 int sqlite_policy_prepare(struct registry *r, struct garret_error *err);
 void sqlite_policy_finalize(struct registry *r);
 void sqlite_policy_load(struct registry *r, void (*each)(void *ctx, const struct policy_row *row),

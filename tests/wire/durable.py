@@ -16,6 +16,7 @@ import glob
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -676,6 +677,49 @@ def a_reboot_is_played():
         log = d.call("GET", "/v1/events?limit=10000")[1]["events"]
         assert sorted(e["session_id"] for e in log if e["kind"] == "layer_dropped") == ["s", "sleeper"], log
         d.before = []
+
+
+# ---- the database ----
+
+
+def tables(state: str) -> list:
+    c = sqlite3.connect(os.path.join(state, "daemon/garret.db"))
+    found = [(c.execute("PRAGMA user_version").fetchone(),
+              sorted((name, [tuple(col[1:]) for col in c.execute(f"PRAGMA table_info({name})")])
+                     for (name,) in c.execute("SELECT name FROM sqlite_master WHERE type='table'")))]
+    c.close()
+    return found
+
+
+@test
+def the_tables_go_both_ways():
+    with restarted() as d:
+        d.open("s").sh("echo kept > f")
+        assert d.stop() == 0
+        now = tables(d.state)
+        newest = now[0][0][0]
+        owner = os.stat(os.path.join(d.state, "daemon/garret.db"))
+        env = {"GARRET_STATE_DIR": d.state, "SANDBOXD_TOKEN": d.token, "PATH": "/usr/bin:/bin"}
+
+        def schema(n) -> subprocess.CompletedProcess:
+            return subprocess.run([os.path.join(d.build, "garretd"), "--schema", str(n)], env=env, capture_output=True, text=True, timeout=30)
+
+        for steps in (range(newest - 1, -1, -1), range(1, newest + 1), (0, newest)):
+            for n in steps:
+                p = schema(n)
+                assert p.returncode == 0, (n, p.stderr)
+                assert tables(d.state)[0][0] == (n,)
+        assert tables(d.state) == now
+        for bad in (newest + 1, -1, "x"):
+            p = schema(bad)
+            assert p.returncode == 1 and "schema" in p.stderr, p
+        assert os.stat(os.path.join(d.state, "daemon/garret.db")).st_uid == owner.st_uid
+        d.start()
+        p = schema(0)
+        assert p.returncode == 1 and "another garretd" in p.stderr, p
+        # The names are gone with the tables, the files are not.
+        s = Session(d, "s", d.call("POST", "/sessions", {"session_id": "s", "attach": True})[1]["token"])
+        assert s.sh("cat f")["stdout"] == "kept\n"
 
 
 def main() -> int:
