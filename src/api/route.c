@@ -298,6 +298,9 @@ static bool authenticate(struct call *c)
 			return true;
 		call_refuse(c, 410, "The session has ended: %s", c->session_id);
 		return false;
+	case AUTH_LATE:
+		call_refuse(c, 503, "The session is not found again yet: %s", c->session_id);
+		return false;
 	case AUTH_NONE:
 		break;
 	}

@@ -19,6 +19,7 @@
 #include "core/service_impl.h"
 
 #define USED_MS 1000
+#define PATIENCE_MS 3000 /* with inits that do not answer; normally it takes milliseconds */
 
 /* ---- what is written ---- */
 
@@ -134,17 +135,50 @@ void service_take_row(struct service *svc, const struct session_row *row)
 struct restoring {
 	struct service *service;
 	size_t left;
+	bool told;
+	struct loop_timer patience;
 	void (*done)(void *ctx);
 	void *ctx;
 };
+
+static void tell(struct restoring *r)
+{
+	if (r->told)
+		return;
+	r->told = true;
+	r->service->ops->settle(r->service->provider);
+	r->done(r->ctx);
+}
+
+/*
+ * An init that doesn't answer, because it is starved or was stopped, doesn't keep the others
+ * from being served: its session shows as being opened until it does.
+ */
+static void on_impatient(struct loop_timer *t)
+{
+	struct restoring *r = t->ctx;
+
+	log_warn("sessions_late", "waiting=%zu", r->left);
+	tell(r);
+}
 
 static void one_less(struct restoring *r)
 {
 	if (--r->left)
 		return;
-	r->service->ops->settle(r->service->provider);
-	r->done(r->ctx);
+	tell(r);
+	loop_timer_clear(&r->patience);
+	r->service->restoring = NULL;
 	free(r);
+}
+
+void restore_free(struct service *svc)
+{
+	if (!svc->restoring)
+		return;
+	loop_timer_clear(&svc->restoring->patience);
+	free(svc->restoring);
+	svc->restoring = NULL;
 }
 
 static void on_adopted(void *ctx, struct box *box, const struct garret_error *err)
@@ -192,7 +226,9 @@ void service_restore(struct service *svc, void (*done)(void *ctx), void *ctx)
 	struct session *s;
 
 	policy_start(svc);
-	*r = (struct restoring){ svc, 1, done, ctx };
+	*r = (struct restoring){ .service = svc, .left = 1, .done = done, .ctx = ctx };
+	svc->restoring = r;
+	loop_timer_set(svc->loop, &r->patience, now_ms() + PATIENCE_MS, on_impatient, r);
 	list_foreach (s, &svc->sessions, link) {
 		struct box_spec spec = { .id = s->id, .runs = runs_dir(s) };
 

@@ -105,11 +105,13 @@ static enum auth session_token(struct service *svc, const char *token, const cha
 {
 	struct session *s = map_find(&svc->by_id, session_id);
 
-	if (s && s->state == SESSION_OPEN && token_matches(&svc->key, session_id, s->nonce, token))
-		return AUTH_SESSION;
-	if (s && s->state == SESSION_CLOSING &&
-	    token_matches(&svc->key, session_id, s->nonce, token))
-		return AUTH_ENDED;
+	if (s && token_matches(&svc->key, session_id, s->nonce, token)) {
+		static const enum auth is[] = { [SESSION_OPENING] = AUTH_LATE,
+						[SESSION_OPEN] = AUTH_SESSION,
+						[SESSION_CLOSING] = AUTH_ENDED };
+
+		return is[s->state];
+	}
 	return tombstones_match(&svc->tombstones, &svc->key, session_id, token) ? AUTH_ENDED
 										: AUTH_NONE;
 }
@@ -221,6 +223,7 @@ struct service *service_free(struct service *s)
 	if (!s)
 		return NULL;
 	service_write_used(s);
+	restore_free(s);
 	while (!list_empty(&s->sessions))
 		session_free(list_entry(s->sessions.next, struct session, link));
 	run_sets_free(s);

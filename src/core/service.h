@@ -33,6 +33,7 @@ enum auth {
 	AUTH_NONE,    /* never minted, expired or revoked: 401 */
 	AUTH_SERVICE, /* of the service: what its scope allows */
 	AUTH_SESSION, /* the session's own, current generation */
+	AUTH_LATE,    /* the same, but the session isn't found again yet: 503 */
 	AUTH_ENDED,   /* of an ended generation of this id: 410 */
 };
 

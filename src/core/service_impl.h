@@ -93,6 +93,7 @@ struct service {
 	struct token_key key;
 	const char *boot; /* of the host; borrowed */
 	struct loop_timer used_timer;
+	struct restoring *restoring;  /* while sessions of an earlier daemon are looked for */
 	uint8_t service_token[32];    /* SHA-256 */
 	struct service_tokens tokens; /* the others */
 	struct tombstones tombstones;
@@ -136,6 +137,7 @@ void session_touch(struct session *s);
 struct session_row session_row(const struct session *s, enum row_state state);
 void service_take_row(struct service *svc, const struct session_row *row);
 void service_write_used(struct service *svc);
+void restore_free(struct service *svc);
 
 /* sessions.c */
 struct session *session_new(struct service *svc, const char *id,

@@ -239,6 +239,25 @@ def a_killed_init_is_its_own_session_only():
 
 
 @test
+def an_init_that_does_not_answer_keeps_nobody_waiting():
+    with restarted() as d:
+        a, b = d.open("a"), d.open("b")
+        pid = [int(line.split("pid=")[1].split()[0]) for line in d.log().splitlines() if "session_opened session=a " in line][0]
+        os.kill(pid, signal.SIGSTOP)
+        kill(d)
+        t = time.time()
+        again(d, a, b)
+        assert time.time() - t < 5 * SLOW
+        assert b.sh("echo fine")["stdout"] == "fine\n"
+        assert d.call("POST", "/sessions", {"session_id": "a", "reuse": True})[1]["reason"] == "opening"
+        code, answer = d.call("POST", "/sessions/a/run", {"argv": ["true"], "run_id": uuid.uuid4().hex}, a.token)
+        assert code == 503 and "not found again" in answer["detail"], (code, answer)
+        os.kill(pid, signal.SIGCONT)
+        until(lambda: d.call("GET", "/sessions/a")[0] == 200)
+        assert a.sh("echo too")["stdout"] == "too\n"
+
+
+@test
 def sigterm_hands_over():
     with restarted() as d:
         s = d.open("s")
