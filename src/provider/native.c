@@ -709,8 +709,12 @@ struct provider *native_free(struct provider *p)
 		box_leave(b);
 	}
 	loop_timer_clear(&p->refill);
-	while (p->n_ahead)
-		fd_close(p->ahead[--p->n_ahead].fd);
+	while (p->n_ahead) {
+		const struct control_socket *c = &p->ahead[--p->n_ahead];
+
+		(void)unlinkat(p->ctl_fd, c->name, 0); /* it was nobody's yet */
+		fd_close(c->fd);
+	}
 	fd_close(p->ctl_fd);
 	fd_close(p->runs_fd);
 	free(p);
