@@ -510,8 +510,6 @@ static void ended(struct session *s)
 	void *ctx = s->done_ctx;
 	struct refusal no = s->failed;
 
-	if (--s->waiting)
-		return;
 	service_note(s->service, s, s->purge ? "purge" : "close", "%s", no.status ? no.detail : "");
 	if (s->purge && !no.status)
 		owners_purged(s->service, s->id);
@@ -527,6 +525,16 @@ static void on_row_ended(void *ctx, const struct garret_error *err)
 	ended(ctx);
 }
 
+/*
+ * After its environment: what was asked for and is not yet done when we are killed can be
+ * asked for again, by who has its token.
+ */
+static void end_row(struct session *s)
+{
+	s->service->registry_ops->end(s->service->registry, s->id, s->generation, wall_seconds(),
+				      s->purge, on_row_ended, s);
+}
+
 static void on_box_closed(void *ctx, const struct garret_error *err)
 {
 	struct session *s = ctx;
@@ -537,7 +545,7 @@ static void on_box_closed(void *ctx, const struct garret_error *err)
 		if (s->purge)
 			refuse(&s->failed, 500, NULL, "Could not remove everything: %s", err->msg);
 	}
-	ended(s);
+	end_row(s);
 }
 
 void session_end(struct session *s, bool purge, plain_done done, void *ctx)
@@ -562,7 +570,6 @@ void session_end_now(struct session *s)
 	struct service *svc = s->service;
 	const bool keep = svc->config->persist_containers;
 
-	s->waiting = 2;
 	if (s->box)
 		svc->ops->close(take_ptr(&s->box),
 				s->purge ? BOX_CLOSE_PURGE
@@ -573,9 +580,7 @@ void session_end_now(struct session *s)
 		svc->ops->forget(svc->provider, s->id, s->purge ? BOX_FORGET_ALL : BOX_FORGET_LAYER,
 				 0, on_box_closed, s);
 	else
-		s->waiting--;
-	svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), s->purge,
-			       on_row_ended, s);
+		end_row(s);
 }
 
 void service_close(struct service *svc, const char *id, bool purge, plain_done done, void *ctx)
