@@ -723,7 +723,12 @@ void session_settle(struct engine *e, const struct peer *peer)
 		if (!is_heir(s, peer))
 			continue;
 		log_info("session_unwanted", "session=%s pid=%d", s->id, s->pid);
-		s->closing = true; /* nobody will ask for its write layer */
+		s->closing = true;
+		/*
+		 * It was being opened.  If it was to wake up, its kept write layer is still that
+		 * of the one that sleeps; what a new one wrote nobody will ask for.
+		 */
+		s->how = s->layer ? ENGINE_CLOSE_KEEP : ENGINE_CLOSE_PLAIN;
 		session_end(s);
 	}
 }

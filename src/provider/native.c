@@ -376,7 +376,9 @@ static void native_close(struct box *b, enum box_close how, box_done_fn done, vo
 	b->closed = done;
 	b->closed_ctx = ctx;
 	drop_init(b);
-	close_again(b);
+	/* Another engine doesn't know it before it is adopted, and would call it gone. */
+	if (b->p->up || b->p->keeper_gone)
+		close_again(b);
 }
 
 struct usage_wait {
