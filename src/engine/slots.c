@@ -25,6 +25,7 @@
 #define HELPER_MS 5000   /* a helper is preparing, or waits for its order */
 #define STRAYS_MS 1000   /* then what is still in the groups is killed by number */
 #define GIVE_UP_MS 15000 /* a process in D state: its ids stay taken until a restart */
+#define CLAIM_MS 5000    /* for whoever has the range of a session that we found again */
 #define MAKING_MAX 8     /* helpers that prepare at the same time */
 
 static uint32_t slots_most(const struct engine *e)
@@ -277,13 +278,29 @@ static struct slot *slot_new(struct engine *e, uint32_t index)
 	return s;
 }
 
+/*
+ * Another engine that looks for a range holds its byte for a moment, and so does a fork of a
+ * killed one until it has closed what it inherited: no reason to give a session up.
+ */
+static bool claim_again(struct engine *e, uint32_t base)
+{
+	const uint64_t end = now_ms() + CLAIM_MS;
+
+	while (!claim_on_host(e, base, true)) {
+		if (now_ms() >= end)
+			return false;
+		(void)nanosleep(&(struct timespec){ .tv_nsec = 1000 * 1000 }, NULL);
+	}
+	return true;
+}
+
 struct slot *slots_restore(struct engine *e, const char *name, uint32_t base, uint32_t project)
 {
 	uint32_t index = (base - e->conf.id_start) / SLOT_IDS - 1;
 	struct slot *s;
 
 	if (index >= e->conf.ranges || base != base_of(e, index) || e->indexes[index] ||
-	    !claim_on_host(e, base, true))
+	    !claim_again(e, base))
 		return NULL;
 	e->indexes[index] = 1;
 	s = slot_new(e, index);
