@@ -65,6 +65,7 @@ _Static_assert(STATEMENTS <= SESSION_STATEMENTS, "room for the statements");
 
 /* Tells a caller its result in the next round. */
 struct told {
+	struct list link; /* registry.told */
 	struct loop_later later;
 	registry_done done;
 	void *ctx;
@@ -75,6 +76,7 @@ static void tell_now(struct loop_later *l)
 {
 	struct told *t = l->ctx;
 
+	list_remove(&t->link);
 	t->done(t->ctx, t->err.code ? &t->err : NULL);
 	free(t);
 }
@@ -87,6 +89,7 @@ void sqlite_tell(struct registry *r, registry_done done, void *ctx, const struct
 	t->ctx = ctx;
 	if (err)
 		t->err = *err;
+	list_append(&r->told, &t->link);
 	loop_later_add(r->loop, &t->later, tell_now, t);
 }
 
@@ -236,6 +239,13 @@ static struct registry *sqlite_free(struct registry *r)
 {
 	if (!r)
 		return NULL;
+	while (!list_empty(&r->told)) {
+		struct told *t = list_entry(r->told.next, struct told, link);
+
+		list_remove(&t->link);
+		loop_later_cancel(r->loop, &t->later);
+		free(t);
+	}
 	for (int i = 0; i < STATEMENTS; i++)
 		(void)sqlite3_finalize(r->stmt[i]);
 	sqlite_policy_finalize(r);
@@ -350,6 +360,7 @@ int sqlite_registry_open(struct loop *l, const char *path, struct registry **ret
 	int rc = open_database(r, path, (int)ARRAY_SIZE(migrations), err);
 
 	r->loop = l;
+	list_init(&r->told);
 	for (int i = 0; i < STATEMENTS && rc == 0; i++)
 		if (sqlite3_prepare_v3(r->db, sql[i], -1, SQLITE_PREPARE_PERSISTENT, &r->stmt[i],
 				       NULL) != SQLITE_OK)

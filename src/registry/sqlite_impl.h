@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 
+#include "base/list.h"
 #include "core/registry.h"
 #include "io/loop.h"
 
@@ -12,6 +13,7 @@
 
 struct registry {
 	struct loop *loop;
+	struct list told; /* results that are due in this round */
 	sqlite3 *db;
 	sqlite3_stmt *stmt[SESSION_STATEMENTS], *policy[POLICY_STATEMENTS];
 };
