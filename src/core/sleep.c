@@ -85,6 +85,7 @@ static void on_asleep(void *ctx, const struct garret_error *err)
 	if (err && err->code != GARRET_NOT_FOUND)
 		log_error("session_sleep", "session=%s %s", s->id, err->msg);
 	s->asleep_since = wall_seconds();
+	s->dead = false; /* if it died while it fell asleep: what is kept is kept */
 	service_note(s->service, s, "sleep", "%s", "");
 	events_rest(s);
 	/* First who was promised its place, then who wants it to wake. */

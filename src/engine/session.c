@@ -720,7 +720,9 @@ void session_settle(struct engine *e, const struct peer *peer)
 	struct session *s;
 
 	list_foreach (s, &e->sessions, link) {
-		if (!is_heir(s, peer))
+		/* A private engine has one owner, whoever it says it is now: nobody else comes. */
+		if (!is_heir(s, peer) &&
+		    !(e->private && !s->peer && is_durable(s) && s->state == RUNNING))
 			continue;
 		log_info("session_unwanted", "session=%s pid=%d", s->id, s->pid);
 		s->closing = true;
