@@ -154,7 +154,8 @@ static void on_gone(void *ctx, bool clean)
 		purge(s->engine, s->id);
 	else if (s->own_workspace)
 		workspace_touch(s->engine, s->id);
-	if (s->layer && s->how == ENGINE_CLOSE_KEEP)
+	/* One that never was there has changed nothing of it, and may be asked for again. */
+	if (s->layer && (s->how == ENGINE_CLOSE_KEEP || !s->opened))
 		layer_touch(s->engine, s->id);
 	else if (s->layer)
 		(void)layer_remove(s->engine, s->id);
