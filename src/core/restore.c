@@ -93,10 +93,17 @@ static void on_row_ended(void *ctx, const struct garret_error *err)
 		log_error("registry", "%s", err->msg);
 }
 
+/* Its token is known as an ended one, unless nobody was ever told it: few are kept of a name. */
+static void note_ended(struct service *svc, const struct session_row *row)
+{
+	if (row->state != ROW_CLAIMED)
+		tombstones_add(&svc->tombstones, row->id, row->nonce);
+}
+
 static void give_up(struct service *svc, const struct session_row *row, const char *why)
 {
 	log_warn("session_given_up", "session=%s %s", row->id, why);
-	tombstones_add(&svc->tombstones, row->id, row->nonce);
+	note_ended(svc, row);
 	runs_note(svc, row);
 	svc->registry_ops->end(svc->registry, row->id, row->generation, wall_seconds(), false,
 			       on_row_ended, NULL);
@@ -108,7 +115,7 @@ void service_take_row(struct service *svc, const struct session_row *row)
 	struct session *s;
 
 	if (row->ended_at > 0) {
-		tombstones_add(&svc->tombstones, row->id, row->nonce);
+		note_ended(svc, row);
 		runs_note(svc, row);
 		return;
 	}
@@ -122,7 +129,7 @@ void service_take_row(struct service *svc, const struct session_row *row)
 		return;
 	s = session_new(svc, row->id, runtime, row->tenant);
 	s->created_at = row->created_at;
-	s->last_activity = row->used_at;
+	s->last_activity = MIN(row->used_at, wall_seconds()); /* the clock was set back since */
 	s->generation = row->generation;
 	memcpy(s->nonce, row->nonce, sizeof(s->nonce));
 	s->restore_mark = row->mark ? xstrdup(row->mark) : NULL;

@@ -240,6 +240,8 @@ int session_status_of(const struct garret_error *err)
 		return 429;
 	case GARRET_UNAVAILABLE:
 		return 503;
+	case GARRET_NO_SPACE:
+		return 507;
 	default:
 		return 502;
 	}
@@ -614,6 +616,9 @@ void service_reap(struct loop_timer *t)
 	struct session *s;
 
 	list_foreach (s, &svc->sessions, link) {
+		/* Where the clock was set back the time counts from now, or it would never end. */
+		s->last_activity = MIN(s->last_activity, now);
+		s->asleep_since = MIN(s->asleep_since, now);
 		if (!is_overdue(s, now))
 			continue;
 		service_note(svc, s, "idle", "seconds=%.0f", now - s->last_activity);
