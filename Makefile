@@ -3,6 +3,7 @@
 #	make		build into build/
 #	make demo	open a session through the daemon and work in it
 #	make check	all tests that need no outside service
+#	make chaos	kill every process at random instants, two hundred times
 #	make soak	the long forms
 #	make install	programs, manuals and units (PREFIX=/usr/local)
 
@@ -27,6 +28,9 @@ soak:
 	@tools/setup check
 	@tools/run-tests soak
 
+chaos: all
+	@tests/fault/chaos.py $(BUILD) --kills 200
+
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format-14 -i
 
@@ -37,4 +41,4 @@ install: all
 clean:
 	rm -rf $(BUILD) build-*
 
-.PHONY: all setup-build demo check soak format install clean
+.PHONY: all setup-build demo check chaos soak format install clean
