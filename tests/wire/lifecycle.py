@@ -115,7 +115,7 @@ def sigterm_answers_what_runs_and_leaves_nothing(_):
 
 
 @test
-def after_sigkill_nothing_is_left_and_the_next_start_works(_):
+def after_sigkill_sessions_go_on_and_an_end_leaves_nothing(_):
     with tempfile.TemporaryDirectory() as state:
         d = Daemon(build=BUILD, state=state).start()
         sessions = [d.open() for _ in range(5)]
@@ -125,17 +125,22 @@ def after_sigkill_nothing_is_left_and_the_next_start_works(_):
         groups = cgroups_of(state)
         assert len(mine) > 10 and groups, (mine, groups)
         d.stop(signal.SIGKILL)
-        all_gone(mine, 10)
         with Daemon(build=BUILD, state=state) as d2:
-            assert d2.call("GET", "/sessions")[1]["sessions"] == []
+            assert {x["session_id"] for x in d2.call("GET", "/sessions")[1]["sessions"]} == {s.id for s in sessions}
             for s in sessions:
-                assert d2.call("POST", f"/sessions/{s.id}/run", {"argv": ["true"], "run_id": uuid.uuid4().hex}, s.token)[0] == 410
-            assert not [g for g in groups if os.path.exists(g)]
+                s.daemon = d2
+                assert s.sh("echo on")["stdout"] == "on\n"
+        all_gone(mine, 10)
+        assert not [g for g in groups if os.path.exists(g)]
+        with Daemon(build=BUILD, state=state) as d3:
+            assert d3.call("GET", "/sessions")[1]["sessions"] == []
+            for s in sessions:
+                assert d3.call("POST", f"/sessions/{s.id}/run", {"argv": ["true"], "run_id": uuid.uuid4().hex}, s.token)[0] == 410
             end = time.time() + 10
             while os.listdir(os.path.join(state, "trash")):
                 assert time.time() < end, os.listdir(os.path.join(state, "trash"))
                 time.sleep(0.05)
-            d2.open().close()
+            d3.open().close()
 
 
 @test
