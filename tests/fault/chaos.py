@@ -44,6 +44,11 @@ KINDS = {
     "keeper+engine": 4, "daemon+keeper": 4, "engine+init": 4, "daemon+init": 4, "all but the inits": 6, "daemon twice": 6,
 }
 
+COUNTED = ("sessions lost", "files lost or changed", "outputs lost or changed", "runs carried out twice", "tokens that stopped working",
+           "background processes lost",
+           *(f"left: {k}" for k in ("processes", "mounts", "control groups", "network namespaces", "id slots", "sessions of the engine", "slots",
+                                    "write layers", "workspaces", "trash", "temporary files", "control sockets", "run directories", "anything")))
+
 
 class Figures:
     """What went wrong, by kind; the first of each in words."""
@@ -806,8 +811,7 @@ def main() -> int:
     print(f"steps of clients: {figures.count['steps']}, {'crowded' if service.crowded else 'with room for all'}")
     print("kills: " + ", ".join(f"{k} {n}" for k, n in sorted(figures.kills.items())))
     print("also: " + ", ".join(f"{k} {n}" for k, n in sorted(figures.count.items())))
-    for kind in ("sessions lost", "files lost or changed", "outputs lost or changed", "runs carried out twice", "tokens that stopped working",
-                 *sorted(k for k in figures.bad)):
+    for kind in (*COUNTED, *sorted(set(figures.bad) - set(COUNTED))):
         print(f"    {kind}: {len(figures.bad.get(kind, []))}")
     wrong = sum(map(len, figures.bad.values()))
     print(f"{sum(figures.kills.values())} passed, {wrong} failed")
