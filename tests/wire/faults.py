@@ -151,6 +151,7 @@ def a_wake_that_fails_loses_nothing():
             os.kill(p, signal.SIGKILL)
         t.join()
         clear(*got[0], "Cannot wake session s")
+        until(lambda: d.call("POST", "/v1/sessions/s/wake")[0] == 204)
         assert s.sh("cat f ~/h")["stdout"] == "w\nh\n"
 
 
