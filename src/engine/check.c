@@ -114,6 +114,7 @@ static int check_files(const struct engine_open *o, struct garret_error *err)
 		{ "volumes", o->n_volumes },
 		{ "network", o->network != ENGINE_NET_NONE },
 		{ "ephemeral", o->flags & ENGINE_OPEN_EPHEMERAL },
+		{ "durable", o->flags & ENGINE_OPEN_DURABLE },
 	};
 
 	for (size_t i = 0; o->flags & ENGINE_OPEN_FILES && i < ARRAY_SIZE(fields); i++)
@@ -138,6 +139,9 @@ int check_open(const struct engine *e, const struct engine_open *o, struct garre
 	if (o->flags & ENGINE_OPEN_EPHEMERAL && o->flags & ENGINE_OPEN_ATTACH)
 		return garret_fail(err, GARRET_INVALID,
 				   "nothing is kept of an ephemeral session to attach to");
+	if (o->flags & ENGINE_OPEN_DURABLE && o->flags & ENGINE_OPEN_CONNECTED)
+		return garret_fail(err, GARRET_INVALID,
+				   "a durable session listens: it can't be connected to one owner");
 	rc = check_files(o, err);
 	if (rc == 0)
 		rc = check_mount_point("the work directory", o->work_dir, err);

@@ -70,7 +70,8 @@ enum engine_open_flags {
 	ENGINE_OPEN_FILES = 8,
 	/*
 	 * It stays when its owner or the engine goes, however they go: a connection of the
-	 * same user with the same tag takes it over.  Its init listens.
+	 * same user with the same tag takes it over.  Its init listens: not with
+	 * ENGINE_OPEN_CONNECTED, nor with ENGINE_OPEN_FILES.
 	 */
 	ENGINE_OPEN_DURABLE = 16,
 };
