@@ -235,6 +235,11 @@ int engine_client_connect(struct engine_client *c, int fd, struct garret_error *
 	return 0;
 }
 
+bool engine_client_connected(const struct engine_client *c)
+{
+	return chan_is_open(&c->chan);
+}
+
 int engine_client_new(struct loop *l, int fd, const struct engine_events *events, void *ctx,
 		      struct engine_client **ret, struct garret_error *err)
 {

@@ -43,6 +43,8 @@ int engine_client_new(struct loop *l, int fd, const struct engine_events *events
 		      struct engine_client **ret, struct garret_error *err);
 /* A connection after the one that was lost; ready() comes again. */
 int engine_client_connect(struct engine_client *c, int fd, struct garret_error *err);
+/* Is there an engine, or one that is just starting? */
+bool engine_client_connected(const struct engine_client *c);
 struct engine_client *engine_client_free(struct engine_client *c); /* no callback after it */
 
 /*

@@ -20,6 +20,7 @@
 
 #include "base/auto.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
@@ -642,7 +643,9 @@ static void on_keeper_gone(void *ctx, const struct garret_error *err)
 	struct provider *p = ctx;
 
 	p->keeper_gone = true;
-	if (!p->up)
+	log_error("keeper_gone", "%s; no other engine is started", err->msg);
+	/* The engine that it started last needs it no more, also while that begins. */
+	if (!engine_client_connected(p->engine))
 		p->config.lost(p->config.ctx, err);
 }
 
