@@ -15,7 +15,7 @@
 #define NOTE "layer" /* in it: version, runtime, boot */
 #define TEXT_MAX 256
 
-bool layer_remove(struct engine *e, const char *id)
+int layer_remove(struct engine *e, const char *id, struct garret_error *err)
 {
 	char name[48];
 
@@ -23,12 +23,14 @@ bool layer_remove(struct engine *e, const char *id)
 	(void)snprintf(name, sizeof(name), "layer-%016llx-%u", (unsigned long long)wall_us(),
 		       e->n_removed++);
 	if (renameat2(e->layers_fd, id, e->trash_fd, name, RENAME_NOREPLACE) < 0) {
+		int rc = garret_fail_errno(err, "remove the write layer of %s", id);
+
 		if (errno != ENOENT)
 			log_warn("layer_stuck", "session=%s errno=%d", id, errno);
-		return false;
+		return rc;
 	}
 	reaper_poke(e);
-	return true;
+	return 0;
 }
 
 void layer_touch(struct engine *e, const char *id)
@@ -64,7 +66,7 @@ bool layer_find(struct engine *e, const char *id, const char *runtime, enum engi
 		return true;
 	log_info("layer_dropped", "session=%s why=%s", id,
 		 *ret_fate == ENGINE_LAYER_SUSPECT ? "boot" : "runtime");
-	(void)layer_remove(e, id);
+	(void)layer_remove(e, id, NULL);
 	return false;
 }
 
@@ -81,6 +83,6 @@ int layer_keep(struct engine *e, const char *slot, const char *id, const char *r
 		    0600);
 	if (fd < 0 || write_full(fd, text, (size_t)n) < 0)
 		return -errno;
-	(void)layer_remove(e, id);
+	(void)layer_remove(e, id, NULL);
 	return renameat2(e->sessions_fd, slot, e->layers_fd, id, RENAME_NOREPLACE) < 0 ? -errno : 0;
 }

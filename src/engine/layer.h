@@ -21,7 +21,7 @@ int layer_keep(struct engine *e, const char *slot, const char *id, const char *r
 	       const char *boot);
 /* It was used now. */
 void layer_touch(struct engine *e, const char *id);
-/* Move it to the trash; false: there is none. */
-bool layer_remove(struct engine *e, const char *id);
+/* Move it to the trash; NOT_FOUND: there is none. */
+int layer_remove(struct engine *e, const char *id, struct garret_error *err);
 
 #endif

@@ -57,6 +57,7 @@ struct session {
 	bool clean;        /* nothing is left, its end is still to be told */
 	uint64_t oom_kills;
 	struct garret_error failure; /* why it never ran, when code is set */
+	struct garret_error left;    /* the same of what could not be removed */
 	struct loop_timer deadline;
 };
 
@@ -96,6 +97,8 @@ static void tell_end(struct session *s)
 
 	if (s->peer && s->failure.code != GARRET_OK) {
 		serve_error(s->peer, s->request, &s->failure);
+	} else if (s->peer && s->closing && s->left.code != GARRET_OK) {
+		serve_error(s->peer, s->close_request, &s->left);
 	} else if (s->peer && s->closing) {
 		serve_done(s->peer, s->close_request);
 	} else if (s->peer && s->opened) {
@@ -134,13 +137,24 @@ static void end_views(struct engine *e, const char *id)
 	}
 }
 
-static void purge(struct engine *e, const char *id)
+static void drop_layer(struct engine *e, const char *id, struct garret_error *ret)
 {
 	struct garret_error err = { 0 };
 
-	(void)layer_remove(e, id);
-	if (workspace_remove(e, id, &err) < 0 && err.code != GARRET_NOT_FOUND)
+	if (layer_remove(e, id, &err) < 0 && err.code != GARRET_NOT_FOUND)
+		*ret = err;
+}
+
+/* *ret: why something is left of it. */
+static void purge(struct engine *e, const char *id, struct garret_error *ret)
+{
+	struct garret_error err = { 0 };
+
+	drop_layer(e, id, ret);
+	if (workspace_remove(e, id, &err) < 0 && err.code != GARRET_NOT_FOUND) {
 		log_warn("workspace_stuck", "session=%s error=\"%s\"", id, err.msg);
+		*ret = err;
+	}
 	end_views(e, id);
 	reaper_poke(e);
 }
@@ -151,14 +165,14 @@ static void on_gone(void *ctx, bool clean)
 
 	s->slot = NULL;
 	if (s->own_workspace && s->how == ENGINE_CLOSE_PURGE)
-		purge(s->engine, s->id);
+		purge(s->engine, s->id, &s->left);
 	else if (s->own_workspace)
 		workspace_touch(s->engine, s->id);
 	/* One that never was there has changed nothing of it, and may be asked for again. */
 	if (s->layer && (s->how == ENGINE_CLOSE_KEEP || !s->opened))
 		layer_touch(s->engine, s->id);
-	else if (s->layer)
-		(void)layer_remove(s->engine, s->id);
+	else if (s->layer && s->how == ENGINE_CLOSE_PLAIN)
+		drop_layer(s->engine, s->id, &s->left);
 	log_info("session_closed", "session=%s clean=%d", s->id, clean);
 	s->clean = true;
 	/* How init ended is known to its parent, the zygote, which may not have said it yet. */
@@ -223,6 +237,9 @@ static void fail(struct session *s, const struct garret_error *err)
 	/* Answered when nothing is left of it, so that the same name can be tried again. */
 	log_info("session_failed", "session=%s error=\"%s\"", s->id, err->msg);
 	s->failure = *err;
+	/* That would say that there is no workspace. */
+	if (err->code == GARRET_NOT_FOUND && !holds_files(s))
+		s->failure.code = GARRET_INTERNAL;
 	session_end(s);
 }
 
@@ -540,10 +557,9 @@ int session_purge(struct engine *e, const char *id, unsigned what, uint64_t used
 		return garret_fail(err, GARRET_CONFLICT, "session %s is open", id);
 	if (used_ms && used_ms != workspace_used_ms(e, id))
 		return garret_fail(err, GARRET_CONFLICT, "session %s was used since", id);
-	if (what & ENGINE_PURGE_LAYER && !layer_remove(e, id) && what == ENGINE_PURGE_LAYER)
-		return garret_fail(err, GARRET_NOT_FOUND, "there is no write layer of %s", id);
-	if (!(what & ENGINE_PURGE_WORKSPACE))
-		return 0;
+	rc = what & ENGINE_PURGE_LAYER ? layer_remove(e, id, err) : 0;
+	if (!(what & ENGINE_PURGE_WORKSPACE) || (rc < 0 && err->code != GARRET_NOT_FOUND))
+		return rc;
 	rc = workspace_remove(e, id, err);
 	if (rc < 0)
 		return rc;
