@@ -479,6 +479,7 @@ void service_open(struct service *svc, const struct open_request *req, open_done
 		return;
 	}
 	if (s) {
+		session_touch(s);
 		answer_later(svc, done, NULL, ctx)->id = xstrdup(s->id);
 		return;
 	}
