@@ -8,8 +8,8 @@
  * Serving begins when the engine has answered and the registry is read.
  */
 #include <errno.h>
-#include <limits.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
