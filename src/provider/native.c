@@ -327,6 +327,14 @@ static void native_watch(struct box *b, box_died_fn died, void *ctx)
 
 static void close_again(struct box *b);
 
+static void tell_closed(struct box *b, const struct garret_error *err)
+{
+	b->dead = b->dead || !err || err->code == GARRET_NOT_FOUND;
+	spools_drop_unused(b);
+	b->closed(b->closed_ctx, err);
+	box_free(b);
+}
+
 static void on_purged(void *ctx, const struct garret_error *err)
 {
 	struct box *b = ctx;
@@ -334,8 +342,7 @@ static void on_purged(void *ctx, const struct garret_error *err)
 
 	if (away && !b->p->keeper_gone)
 		return; /* again when there is an engine */
-	b->closed(b->closed_ctx, err && err->code == GARRET_NOT_FOUND ? NULL : err);
-	box_free(b);
+	tell_closed(b, err && err->code == GARRET_NOT_FOUND ? NULL : err);
 }
 
 static void on_closed(void *ctx, const struct garret_error *err)
@@ -350,8 +357,7 @@ static void on_closed(void *ctx, const struct garret_error *err)
 		close_again(b);
 		return;
 	}
-	b->closed(b->closed_ctx, err);
-	box_free(b);
+	tell_closed(b, err);
 }
 
 static void close_again(struct box *b)

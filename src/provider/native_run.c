@@ -178,8 +178,11 @@ static bool spool_taken(struct box *b, struct box_run *r, uint32_t index)
 
 void spools_drop_unused(struct box *b)
 {
-	/* A session that lives on without us may use them yet. */
-	if (!b->closing && !b->dead)
+	/*
+	 * A session that lives on without us may use them yet; so may one that is closing, if
+	 * we and the engine are killed before it is closed.
+	 */
+	if (!b->dead)
 		return;
 	while (b->n_ahead)
 		native_spool_remove(b->p, b->runs_name, b->ahead[--b->n_ahead]);

@@ -191,6 +191,25 @@ def a_slow_engine_costs_no_output():
 
 
 @test
+def a_sleep_that_is_cut_off():
+    """Its session is found awake, and has all it needs for what its commands write."""
+    with of_two() as (d, s, _):
+        out = "head -c 300000 /dev/zero | tr '\\0' x"
+        assert len(s.sh(out)["stdout"]) == 300000
+        engine = next(iter(named(d, "garret-engine")))
+        os.kill(engine, signal.SIGSTOP)
+        t = threading.Thread(target=attempt, args=(d, "s/sleep", "/v1/sessions/"))
+        t.start()
+        time.sleep(0.2)
+        os.kill(next(iter(named(d, "garret-keeper"))), signal.SIGKILL)
+        kill_and_start(d, lambda: os.kill(engine, signal.SIGKILL))
+        t.join()
+        assert d.call("GET", "/sessions/s")[1]["state"] == "running"
+        for _i in range(4):
+            assert len(s.sh(out)["stdout"]) == 300000
+
+
+@test
 def a_last_use_in_the_future():
     with of_two(SANDBOXD_IDLE_TIMEOUT="4", SANDBOXD_CLEANUP_INTERVAL="1", SANDBOXD_WORKSPACE_TTL="1000") as (d, s, other):
         def shift() -> None:
@@ -231,9 +250,10 @@ def opens_that_fail_push_no_token_out():
         assert d.call("GET", "/sessions/s", token=s.token)[0] == 410
 
 
-def attempt(d: Daemon, name: str):
+def attempt(d: Daemon, name: str, path: str = "") -> None:
+    """A request that nobody will answer."""
     with contextlib.suppress(OSError, HTTPException):
-        return d.call("POST", "/sessions", {"session_id": name})
+        d.call("POST", *((path + name,) if path else ("/sessions", {"session_id": name})))
 
 
 @test
