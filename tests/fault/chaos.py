@@ -32,6 +32,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 from ground import Ground, Report, descendants, own_view, read, wait_until  # noqa: E402
 
+UID = 1862270975  # of garretd
 TOKEN = "chaos-service-token-0123456789abcdef"
 PATIENCE = 60  # seconds in which an answer must come, whatever is killed
 WORKERS, NAMES = 5, 2
@@ -68,13 +69,20 @@ class Figures:
 class Service:
     """garretd, started again whenever it is gone."""
 
-    def __init__(self, ground: Ground, rng: random.Random, figures: Figures) -> None:
+    def __init__(self, ground: Ground, rng: random.Random, figures: Figures, system: bool) -> None:
         self.ground, self.rng, self.figures = ground, rng, figures
         self.base = ground.fresh()
         self.state = os.path.join(self.base, "state")
         os.makedirs(self.state)
         self.log_path = os.path.join(self.base, "log")
         self.report = os.path.join(self.base, "report")
+        self.system = rng.random() < 0.25 or system  # an engine of its own, as a service manager would start it
+        self.engine_state, self.engine_socket = self.state, os.path.join(self.base, "engine.sock")
+        if self.system:
+            self.engine_state = os.path.join(self.base, "engine")
+            with open(os.path.join(self.base, "engine.conf"), "w") as f:
+                f.write(f"state_dir = {self.engine_state}\nallow_uids = {UID}\n")
+        self.engine: subprocess.Popen | None = None
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
@@ -87,16 +95,45 @@ class Service:
         self.hits: set[int] = set()  # inits that were killed before a system call
         self.lock = threading.Lock()
 
+    def doomed_start(self, argv: list[str], roles: tuple[str, ...]) -> list[str]:
+        """Now and then under a kill before a system call that is still to come."""
+        if not self.precise or self.rng.random() > 0.4:
+            return argv
+        role, number = self.rng.choice(roles), int(10 ** self.rng.uniform(0.5, 4))
+        self.figures.count[f"started with a kill in {role}"] += 1
+        return [self.ground.inject, self.report, role, "all", str(number), "kill", "--", *argv]
+
+    def keep_engine(self) -> None:
+        """A second supervisor: a thread."""
+        conf = os.path.join(self.base, "engine.conf")
+        while not self.ending:
+            argv = self.doomed_start([os.path.join(self.ground.build, "garret-engine"), "--system", "--socket", self.engine_socket, "--config", conf],
+                                     ("engine", "engine", "zygote", "reaper", "helper", "init"))
+            self.note_hit()
+            with open(self.log_path, "ab") as log:
+                log.write(f"---- {time.time():.3f} {argv}\n".encode())
+                log.flush()
+                e = self.engine = subprocess.Popen(argv, env={"GARRET_LOG_LEVEL": "info"}, stderr=log, stdin=subprocess.DEVNULL)
+            self.ground.children.append(e)
+            while e.poll() is None and not self.ending:
+                try:
+                    os.chown(self.engine_socket, 0, UID)  # as --group would
+                except FileNotFoundError:
+                    pass
+                time.sleep(0.01)
+            if self.ending:
+                return
+            self.ground.children.remove(e)
+            time.sleep(self.rng.choice((0, 0, 0.1)))
+
     def start(self) -> None:
-        argv = [os.path.join(self.ground.build, "garretd")]
-        if self.precise and self.rng.random() < 0.4:
-            role = self.rng.choice(("daemon", "daemon", "engine", "engine", "zygote", "reaper", "helper", "init", "keeper"))
-            number = int(10 ** self.rng.uniform(0.5, 4))
-            argv = [self.ground.inject, self.report, role, "all", str(number), "kill", "--", *argv]
-            self.figures.count[f"started with a kill in {role}"] += 1
+        private = () if self.system else ("engine", "engine", "zygote", "reaper", "helper", "init", "keeper")
+        argv = self.doomed_start([os.path.join(self.ground.build, "garretd")], ("daemon", "daemon", *private))
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SANDBOXD_", "GARRET_"))}
         env.update(SANDBOXD_TOKEN=TOKEN, SANDBOXD_HOST="127.0.0.1", SANDBOXD_PORT=str(self.port), GARRET_STATE_DIR=self.state,
                    GARRET_LOG_LEVEL="info", SANDBOXD_MAX_SESSIONS="100")
+        if self.system:
+            env["GARRET_ENGINE"] = self.engine_socket
         if self.crowded:  # whoever was not used for a moment sleeps
             env.update(SANDBOXD_MAX_SESSIONS=str(WORKERS + 2), SANDBOXD_EVICT_IDLE_AFTER="0")
         self.note_hit()
@@ -638,11 +675,12 @@ class Killer:
 class Leaks:
     def __init__(self, service: Service, crowd: Crowd) -> None:
         self.service, self.crowd, self.ground = service, crowd, service.ground
-        self.state = service.state
+        self.state = service.engine_state
 
     def list(self, *path: str) -> list[str]:
+        top = self.service.state if path[0] == "daemon" else self.state
         try:
-            return [n for n in os.listdir(os.path.join(self.state, *path)) if n not in (".trash", ".spare")]
+            return [n for n in os.listdir(os.path.join(top, *path)) if n not in (".trash", ".spare")]
         except FileNotFoundError:
             return []
 
@@ -737,9 +775,10 @@ def quiet(service: Service, crowd: Crowd, leaks: Leaks) -> None:
     crowd.pause()
     service.precise = False
     # Under a kill that is still to come nothing is quiet.
-    if service.process and service.process.args[0] == service.ground.inject:
-        kill(p for p, (role, _) in service.processes().items() if role == "daemon")
-        wait_until(lambda: not service.up.is_set(), 20)
+    for process, role in ((service.process, "daemon"), (service.engine, "engine")):
+        if process and process.args[0] == service.ground.inject:
+            kill(p for p, (r, _) in service.processes().items() if r == role)
+            process.wait(60)
     if not wait_until(service.healthy, 60 * service.ground.slow):
         service.figures.wrong("starts that failed", f"not up: {service.log()[-1500:]}")
         return
@@ -768,6 +807,11 @@ def finish(service: Service, crowd: Crowd, leaks: Leaks) -> None:
     code = service.process.wait(60)
     if code:
         service.figures.wrong("ended badly", f"{code}: {service.log()[-1000:]}")
+    if service.engine:
+        service.engine.send_signal(signal.SIGINT)
+        code = service.engine.wait(60)
+        if code:
+            service.figures.wrong("ended badly", f"the engine: {code}: {service.log()[-1000:]}")
     leaks.look(lambda: {**leaks.files(), "anything": service.ground.left(), "sessions of the engine": leaks.list("sessions"),
                         "control sockets": leaks.list("daemon", "ctl")})
 
@@ -778,6 +822,7 @@ def main() -> int:
     p.add_argument("--seconds", type=float, default=40)
     p.add_argument("--kills", type=int)
     p.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
+    p.add_argument("--system", action="store_true", help="with the system's engine (else: now and then)")
     p.add_argument("--log", help="keep the log of garretd here")
     a = p.parse_args()
     if os.geteuid() != 0:
@@ -787,10 +832,12 @@ def main() -> int:
     print(f"seed {a.seed} (run again with --seed {a.seed}; what happens when is not the same each time)", flush=True)
     rng, figures = random.Random(a.seed), Figures()
     ground = Ground(a.build)
-    service = Service(ground, random.Random(a.seed + 1), figures)
+    service = Service(ground, random.Random(a.seed + 1), figures, a.system)
     try:
         crowd = Crowd(service, a.seed + 100)
         killer, leaks = Killer(service, rng), Leaks(service, crowd)
+        if service.system:
+            threading.Thread(target=service.keep_engine, daemon=True).start()
         threading.Thread(target=service.keep, daemon=True).start()
         service.up.wait(60)
         end = time.monotonic() + a.seconds
@@ -808,7 +855,8 @@ def main() -> int:
             with open(a.log, "w") as f:
                 f.write(service.log())
         ground.close()
-    print(f"steps of clients: {figures.count['steps']}, {'crowded' if service.crowded else 'with room for all'}")
+    print(f"steps of clients: {figures.count['steps']}, {'crowded' if service.crowded else 'with room for all'}, "
+          f"{'a system engine' if service.system else 'a private engine'}")
     print("kills: " + ", ".join(f"{k} {n}" for k, n in sorted(figures.kills.items())))
     print("also: " + ", ".join(f"{k} {n}" for k, n in sorted(figures.count.items())))
     for kind in (*COUNTED, *sorted(set(figures.bad) - set(COUNTED))):
