@@ -178,12 +178,21 @@ static int greet(struct box *b, struct garret_error *err)
 	return init_client_new(b->p->loop, fd, b->nonce, &init_events, b, &b->init, err);
 }
 
+/* An id may be longer than the name of a host, and have a character that such has not. */
+static void host_name(const char *id, char out[64])
+{
+	(void)snprintf(out, 64, "%s", id);
+	for (char *p = strchr(out, '_'); p; p = strchr(p, '_'))
+		*p = '-';
+}
+
 static int begin_open(struct box *b, const struct box_spec *spec, struct garret_error *err)
 {
+	char host[64];
 	struct engine_open o = { .id = spec->id,
 				 .runtime = spec->runtime,
 				 .work_dir = spec->work_dir,
-				 .hostname = spec->id,
+				 .hostname = host,
 				 .memory_bytes = spec->memory_bytes,
 				 .memory_swap_bytes = spec->memory_swap_bytes,
 				 .cpu_millis = spec->cpu_millis,
@@ -199,6 +208,7 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 
 	if (!b->p->up)
 		return garret_fail(err, GARRET_UNAVAILABLE, "the engine is away");
+	host_name(spec->id, host);
 	o.network =
 		spec->network && !strcmp(spec->network, "host") ? ENGINE_NET_HOST : ENGINE_NET_NONE;
 	if (getrandom(b->nonce, sizeof(b->nonce), 0) != (ssize_t)sizeof(b->nonce))

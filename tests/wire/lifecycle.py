@@ -187,6 +187,19 @@ def a_token_is_made_once_and_kept(_):
 
 
 @test
+def any_id_is_a_session(d):
+    """Also one that can't be the name of a host as it is."""
+    for sid in ("a_b", "x" * 64, "a" * 63 + "_", "A.b-c_d", "0", "a.", "a-", "9_"):
+        s = d.open(sid)
+        host = sid[:63].replace("_", "-")
+        assert s.sh("hostname; getent hosts $(hostname) >/dev/null && echo known")["stdout"] == f"{host}\nknown\n", sid
+        s.sh("echo x > f")
+        assert s.close(purge=False) == 204
+        assert d.call("POST", f"/workspaces/{sid}/read", {"path": "f"})[0] == 200, sid
+        assert d.call("DELETE", f"/workspaces/{sid}")[0] == 204
+
+
+@test
 def ceilings_are_429_and_give_nothing_up(_):
     with Daemon(build=BUILD, SANDBOXD_MAX_SESSIONS="3", SANDBOXD_MAX_SESSIONS_PER_TENANT="2") as d:
         a = [d.open(tenant="t"), d.open(tenant="t")]
