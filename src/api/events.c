@@ -97,9 +97,13 @@ void events_service(struct call *c)
 void events_kept(struct call *c)
 {
 	const struct kept_events_values *v = c->values;
+	const struct event_filter filter = { .after = (uint64_t)v->after,
+					     .limit = v->limit ? (unsigned)v->limit : LIMIT_DEFAULT,
+					     .tenant =
+						     *c->caller.tenant ? c->caller.tenant : NULL };
 	struct strbuf out = STRBUF_INIT;
 	uint64_t generation;
-	bool any;
+	int rc;
 
 	if (!parse_u64(v->generation, &generation)) {
 		call_refuse(c, 404, "No such generation: %s", v->generation);
@@ -108,11 +112,10 @@ void events_kept(struct call *c)
 	json_open(&out, '{');
 	json_put_key(&out, "events");
 	json_open(&out, '[');
-	any = service_kept_events(c->service, v->session_id, generation, (uint64_t)v->after,
-				  v->limit ? (unsigned)v->limit : LIMIT_DEFAULT, each, &out);
+	rc = service_kept_events(c->service, v->session_id, generation, &filter, each, &out);
 	json_close(&out, ']');
 	json_close(&out, '}');
-	if (any || v->after) {
+	if (rc == 0) {
 		call_answer(c, 200, &out);
 		return;
 	}
@@ -206,14 +209,19 @@ void events_follow(struct call *c)
 {
 	const struct events_values *v = c->values;
 	const char *last = http_header(c->rq, "last-event-id");
-	struct follow *f = xnew(struct follow);
+	uint64_t after = (uint64_t)v->after;
+	struct follow *f;
+
+	if (last && *last && !parse_u64(last, &after)) {
+		call_refuse(c, 400, "Last-Event-ID: the seq of an event, not \"%.40s\"", last);
+		return;
+	}
+	f = xnew(struct follow);
 
 	f->service = c->service;
 	f->session_id = c->session_id ? xstrdup(c->session_id) : NULL;
 	f->tenant = *c->caller.tenant ? xstrdup(c->caller.tenant) : NULL;
-	f->after = (uint64_t)v->after;
-	if (last)
-		(void)parse_u64(last, &f->after);
+	f->after = after;
 	f->reader = service_event_reader(c->service, c->session_id, on_news, f);
 	if (f->reader) {
 		f->sse = sse_start(c, &source, f);

@@ -11,6 +11,7 @@
 struct session;
 
 #define EVENT_RECORD 1
+#define EVENT_TENANT 2 /* in the activity of a session: whose it was */
 
 char *event_log_name(const char *id, uint64_t generation); /* the caller frees it */
 

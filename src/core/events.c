@@ -114,6 +114,8 @@ static bool parse(const struct journal_record *rec, struct session_event *ret)
 	const char *op;
 	struct get g;
 
+	if (rec->type != EVENT_RECORD)
+		return false;
 	get_init(&g, rec->data, rec->n);
 	ret->seq = get_u64(&g);
 	ret->at = (double)get_u64(&g) / 1e6;
@@ -126,7 +128,7 @@ static bool parse(const struct journal_record *rec, struct session_event *ret)
 	for (size_t i = 0; i < ARRAY_SIZE(ops); i++)
 		if (!strcmp(op, ops[i]))
 			ret->op = ops[i];
-	return get_done(&g) && rec->type == EVENT_RECORD;
+	return get_done(&g);
 }
 
 static void read_one(void *ctx, const struct journal_record *rec)
@@ -152,6 +154,17 @@ static void complain(struct session *s, const struct garret_error *err)
 	if (!s->events->unwritten)
 		log_error("events", "session=%s %s", s->id, err->msg);
 	s->events->unwritten = true;
+}
+
+/* The session's name may be another tenant's later; what was done in it is not. */
+static void write_tenant(struct session *s)
+{
+	const char *tenant = s->tenant ? s->tenant : "";
+	struct garret_error err = { 0 };
+
+	if (journal_append(s->events->journal, EVENT_TENANT, tenant, strlen(tenant), NULL, &err) <
+	    0)
+		complain(s, &err);
 }
 
 static struct event_ring *ring(struct session *s)
@@ -182,6 +195,8 @@ static void write_one(struct session *s, uint64_t seq, const struct entry *e)
 
 	if (!j)
 		return;
+	if (!journal_end(j))
+		write_tenant(s);
 	put_init(&p, bytes, sizeof(bytes));
 	put_u64(&p, seq);
 	put_u64(&p, (uint64_t)(e->at * 1e6));
@@ -195,8 +210,10 @@ static void write_one(struct session *s, uint64_t seq, const struct entry *e)
 		return;
 	}
 	s->events->unwritten = false;
-	if (journal_bytes(j) > LOG_BYTES)
+	if (journal_bytes(j) > LOG_BYTES) {
 		journal_drop(j, journal_first(j) + SEGMENT_BYTES);
+		write_tenant(s); /* it was in what is gone */
+	}
 }
 
 void events_rest(struct session *s)
@@ -266,6 +283,8 @@ struct list *events_readers(struct session *s)
 /* ---- of sessions that may have ended ---- */
 
 struct reading {
+	const char *tenant;
+	bool theirs;
 	uint64_t after;
 	unsigned left;
 	void (*each)(void *ctx, const struct session_event *e);
@@ -283,20 +302,36 @@ static void tell_one(void *ctx, const struct journal_record *rec)
 	q->each(q->ctx, &e);
 }
 
-bool service_kept_events(struct service *svc, const char *id, uint64_t generation, uint64_t after,
-			 unsigned limit, void (*each)(void *ctx, const struct session_event *e),
-			 void *ctx)
+static void look_whose(void *ctx, const struct journal_record *rec)
+{
+	struct reading *q = ctx;
+
+	if (rec->type == EVENT_TENANT)
+		q->theirs = rec->n == strlen(q->tenant) && !memcmp(rec->data, q->tenant, rec->n);
+}
+
+int service_kept_events(struct service *svc, const char *id, uint64_t generation,
+			const struct event_filter *filter,
+			void (*each)(void *ctx, const struct session_event *e), void *ctx)
 {
 	autofree char *name = event_log_name(id, generation);
-	struct reading q = { after, limit, each, ctx };
+	struct reading q = { .tenant = filter->tenant,
+			     .theirs = !filter->tenant,
+			     .after = filter->after,
+			     .left = filter->limit,
+			     .each = each,
+			     .ctx = ctx };
 	struct garret_error err = { 0 };
 	struct journal *j = NULL;
+	int rc = journal_open(&(struct journal_settings){ .dir = svc->events_dir, .name = name },
+			      q.tenant ? look_whose : NULL, &q, &j, &err);
 
-	if (journal_open(&(struct journal_settings){ .dir = svc->events_dir, .name = name },
-			 tell_one, &q, &j, &err) < 0) {
+	if (rc == 0 && q.theirs)
+		rc = journal_each(j, 0, tell_one, &q, &err);
+	if (rc == 0 && (!journal_end(j) || !q.theirs))
+		rc = garret_fail(&err, GARRET_NOT_FOUND, "there is no such log");
+	else if (rc < 0)
 		log_error("events", "session=%s %s", id, err.msg);
-		return false;
-	}
 	journal_free(j);
-	return q.left < limit;
+	return rc;
 }

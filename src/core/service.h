@@ -156,14 +156,6 @@ bool service_events(struct service *s, const char *id, uint64_t after,
 		    void (*each)(void *ctx, const struct session_event *e), void *ctx,
 		    uint64_t *ret_latest);
 
-/*
- * What is kept of the activity of one generation of a session, which may have ended: from
- * its file, at most limit entries; false when there are none.
- */
-bool service_kept_events(struct service *s, const char *id, uint64_t generation, uint64_t after,
-			 unsigned limit, void (*each)(void *ctx, const struct session_event *e),
-			 void *ctx);
-
 /* What happened to sessions and to the service. */
 struct service_event {
 	uint64_t seq;
@@ -178,6 +170,14 @@ struct event_filter {
 /* Ascending; the seq to go on from: the last one looked at. */
 uint64_t service_log_each(struct service *s, const struct event_filter *filter,
 			  void (*each)(void *ctx, const struct service_event *e), void *ctx);
+
+/*
+ * What is kept of the activity of one generation of a session, which may have ended, from
+ * its file.  NOT_FOUND: there is none, or it was another tenant's.
+ */
+int service_kept_events(struct service *s, const char *id, uint64_t generation,
+			const struct event_filter *filter,
+			void (*each)(void *ctx, const struct session_event *e), void *ctx);
 
 /* Somebody follows the activity of a session, or (NULL) what happens in the service. */
 struct event_reader;

@@ -237,24 +237,28 @@ struct event_reader *service_event_reader_free(struct event_reader *r)
 
 /* ---- keeping house ---- */
 
-/* ID.GENERATION.POSITION of a session that isn't there any more, and that nobody wrote to. */
+#define NUMBER_CHARACTERS 17 /* a dot and 16 digits */
+
+/*
+ * ID.GENERATION.POSITION of a session that isn't there any more, and that nobody wrote to.
+ * From the end: an id may have dots and digits, and be called as our own log.
+ */
 static bool is_old(struct service *svc, int dir, const char *name, double oldest)
 {
-	autofree char *id = xstrdup(name);
+	const size_t n = strlen(name), parts = 2 * (size_t)NUMBER_CHARACTERS;
+	const char *at = name + n - parts;
+	autofree char *id = NULL, *live = NULL;
 	struct session *s;
 	struct stat st;
-	char *dot;
 
-	if (!strncmp(name, NAME ".", sizeof(NAME)))
+	if (n <= parts || at[0] != '.' || at[NUMBER_CHARACTERS] != '.')
 		return false;
-	for (int i = 0; i < 2; i++) {
-		dot = strrchr(id, '.');
-		if (!dot)
-			return false;
-		*dot = '\0';
-	}
+	id = xstrndup(name, n - parts);
 	s = map_find(&svc->by_id, id);
-	return !s && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+	live = s ? event_log_name(id, s->generation) : NULL;
+	if (live && !strncmp(name, live, strlen(live)))
+		return false;
+	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
 	       (double)st.st_mtim.tv_sec < oldest;
 }
 

@@ -653,18 +653,17 @@ void service_sleep(struct service *s, const char *id, wake_done done, void *ctx)
 	service_wake(s, id, done, ctx);
 }
 
-bool service_kept_events(struct service *s, const char *id, uint64_t generation, uint64_t after,
-			 unsigned limit, void (*each)(void *ctx, const struct session_event *e),
-			 void *ctx)
+int service_kept_events(struct service *s, const char *id, uint64_t generation,
+			const struct event_filter *filter,
+			void (*each)(void *ctx, const struct session_event *e), void *ctx)
 {
 	(void)s;
 	(void)id;
 	(void)generation;
-	(void)after;
-	(void)limit;
+	(void)filter;
 	(void)each;
 	(void)ctx;
-	return false;
+	return -GARRET_NOT_FOUND;
 }
 
 uint64_t service_log_each(struct service *s, const struct event_filter *filter,

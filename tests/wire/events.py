@@ -19,7 +19,7 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from daemon import Daemon  # noqa: E402
+from daemon import Daemon, Session  # noqa: E402
 
 TESTS = []
 BUILD = "build"
@@ -237,6 +237,61 @@ def logs_are_kept_for_their_time(_):
             until(lambda: not [n for n in os.listdir(state + "/daemon/events") if n.startswith("old.")])
             assert [n for n in os.listdir(state + "/daemon/events") if n.startswith("live.")]
             assert [n for n in os.listdir(state + "/daemon/events") if n.startswith("service.")]
+
+
+@test
+def names_that_look_like_our_own_files_are_no_exception(_):
+    """Logs of sessions called as ours, with dots and digits, and of an earlier session of a name that is open."""
+    names = ["service", "service.0000000000000000", "a", "a.0000000000000001", "a_b", "again"]
+    with tempfile.TemporaryDirectory() as state:
+        with Daemon(build=BUILD, state=state, GARRET_EVENT_RETENTION="2") as d:
+            for name in names:
+                s = d.open(name)
+                s.run(["echo", name])
+                log = d.call("GET", f"/sessions/{name}/events")[1]["events"]
+                assert [e["target"] for e in log] == [f"echo {name}"], log
+                s.close(purge=False)
+            live = d.open("again")
+            live.sh("true")
+            first = sorted(n for n in os.listdir(state + "/daemon/events") if n.startswith("again."))[1:]
+            for n in os.listdir(state + "/daemon/events"):
+                os.utime(f"{state}/daemon/events/{n}", (1, 1))
+            restart(d, live)
+            until(lambda: len(os.listdir(state + "/daemon/events")) == 2)
+            assert set(os.listdir(state + "/daemon/events")) == {"service.0000000000000000", *first}
+
+
+@test
+def what_was_done_under_a_name_stays_its_tenants(d):
+    """A name that was given back and taken by another tenant: he sees what he did himself."""
+    mint = {t: d.call("POST", "/tokens", {"name": "of-" + t, "scope": "tenant:" + t})[1]["token"] for t in ("ann", "bob")}
+    generations = []
+    for tenant in ("ann", "bob"):
+        code, answer = d.call("POST", "/sessions", {"session_id": "handed-on"}, mint[tenant])
+        assert code == 200, answer
+        s = Session(d, "handed-on", answer["token"])
+        s.run(["echo", tenant])
+        generations.append(d.call("GET", "/v1/events?session_id=handed-on", token=mint[tenant])[1]["events"][0]["detail"].rsplit("=", 1)[1])
+        if tenant == "ann":
+            assert s.close(purge=True) == 204
+    assert d.call("GET", f"/v1/events/handed-on/{generations[0]}", token=mint["bob"])[0] == 404
+    code, answer = d.call("GET", f"/v1/events/handed-on/{generations[1]}", token=mint["bob"])
+    assert code == 200 and [e["target"] for e in answer["events"]] == ["echo bob"], answer
+    for g, tenant in zip(generations, ("ann", "bob")):
+        code, answer = d.call("GET", f"/v1/events/handed-on/{g}")
+        assert code == 200 and [e["target"] for e in answer["events"]] == ["echo " + tenant], answer
+    assert d.call("GET", f"/v1/events/handed-on/{generations[1]}", token=mint["ann"])[0] == 404
+    s.close()
+
+
+@test
+def a_place_in_a_log_is_a_number(d):
+    s = d.open("placed")
+    for path in ("/v1/events/follow", "/v1/sessions/placed/events/follow"):
+        for last in ("garbage", "-1", "1.5", "99999999999999999999", "1" * 5000):
+            code, answer = d.call("GET", path, headers={"Last-Event-ID": last})
+            assert code == 400 and "Last-Event-ID" in answer["detail"], (path, last[:20], code, answer)
+    s.close()
 
 
 def main() -> int:
