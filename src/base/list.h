@@ -40,6 +40,17 @@ static inline void list_remove(struct list *item)
 	list_init(item);
 }
 
+/* Append all items of from, in their order; from is empty then. */
+static inline void list_move_all(struct list *head, struct list *from)
+{
+	while (!list_empty(from)) {
+		struct list *item = from->next;
+
+		list_remove(item);
+		list_append(head, item);
+	}
+}
+
 #define container_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 #define list_entry(ptr, type, member) container_of(ptr, type, member)
 

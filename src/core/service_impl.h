@@ -47,7 +47,8 @@ struct session {
 	/* sleep.c */
 	enum session_rest rest;
 	double asleep_since;
-	struct list wakers;
+	struct list wakers;  /* while it rests: their loop_later is due */
+	struct list openers; /* who opens its name while it is closing (sessions.c) */
 	struct loop_later wake_later;
 	session_slept_fn slept;
 	void *slept_ctx;

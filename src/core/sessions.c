@@ -67,6 +67,35 @@ static struct answer *answer_later(struct service *svc, open_done opened, plain_
 	return a;
 }
 
+/* An open that waits for what has its name to wake, or to end: then it begins anew. */
+struct opener {
+	struct list link; /* session.openers */
+	struct service *service;
+	struct open_request request; /* its own copy */
+	open_done done;
+	void *ctx;
+};
+
+static struct opener *opener_new(struct service *svc, const struct open_request *req,
+				 open_done done, void *ctx)
+{
+	struct opener *o = xnew(struct opener);
+
+	*o = (struct opener){ .service = svc, .request = *req, .done = done, .ctx = ctx };
+	o->request.session_id = xstrdup(req->session_id);
+	o->request.runtime = req->runtime ? xstrdup(req->runtime) : NULL;
+	o->request.tenant = req->tenant ? xstrdup(req->tenant) : NULL;
+	return o;
+}
+
+static void opener_free(struct opener *o)
+{
+	free((char *)o->request.session_id);
+	free((char *)o->request.runtime);
+	free((char *)o->request.tenant);
+	free(o);
+}
+
 static void release_promise(struct session *s)
 {
 	if (s->victim)
@@ -84,12 +113,18 @@ void session_free(struct session *s)
 		svc->n_open--;
 	svc->n_asleep -= s->rest == SESSION_ASLEEP;
 	release_promise(s);
+	/* Only when the service itself goes: whoever asked is gone already. */
 	while (!list_empty(&s->wakers)) {
-		/* Only when the service itself goes: whoever asked is gone already. */
 		struct list *first = s->wakers.next;
 
 		list_remove(first);
 		free(first);
+	}
+	while (!list_empty(&s->openers)) {
+		struct list *first = s->openers.next;
+
+		list_remove(first);
+		opener_free(list_entry(first, struct opener, link));
 	}
 	loop_later_cancel(svc->loop, &s->wake_later);
 	runs_release(s);
@@ -113,7 +148,7 @@ static struct session *pick_asleep(const struct service *svc)
 
 	list_foreach (s, &svc->sessions, link)
 		if (s->state == SESSION_OPEN && s->rest == SESSION_ASLEEP && !s->promised &&
-		    (!best || s->asleep_since < best->asleep_since))
+		    list_empty(&s->wakers) && (!best || s->asleep_since < best->asleep_since))
 			best = s;
 	return best;
 }
@@ -359,6 +394,7 @@ struct session *session_new(struct service *svc, const char *id,
 	s->created_at = s->last_activity = wall_seconds();
 	s->generation = wall_us();
 	list_init(&s->wakers);
+	list_init(&s->openers);
 	runs_init(s);
 	map_set(&svc->by_id, s->id, s);
 	list_append(&svc->sessions, &s->link);
@@ -374,6 +410,7 @@ static struct session *decide(struct service *svc, const struct open_request *re
 	bool foreign = req->own && req->session_id &&
 		       service_is_foreign(svc, req->tenant, req->session_id);
 	struct session *s = req->session_id ? map_find(&svc->by_id, req->session_id) : NULL;
+	bool open = s && s->state == SESSION_OPEN;
 
 	if (!runtime)
 		refuse(no, 400, NULL, "Unknown runtime: %s", req->runtime);
@@ -385,75 +422,30 @@ static struct session *decide(struct service *svc, const struct open_request *re
 		refuse(no, 400, NULL, "attach needs a session_id");
 	else if (!svc->ready)
 		refuse(no, 503, NULL, "The engine is not available");
-	else if (s && s->state != SESSION_OPEN)
+	else if (s && s->state == SESSION_OPENING)
 		refuse(no, 409, "opening", "Session is opening: %s", s->id);
-	else if (s && !req->reuse && !req->attach)
+	else if (open && !req->reuse && !req->attach)
 		refuse(no, 409, "exists", "Session exists: %s", s->id);
-	else if (s && given && strcmp(req->runtime, s->runtime->alias) != 0)
+	else if (open && given && strcmp(req->runtime, s->runtime->alias) != 0)
 		refuse(no, 409, "runtime", "Session %s runs %s, not %s", s->id, s->runtime->alias,
 		       req->runtime);
 	return s;
 }
 
-/* Reopening a session whose environment died: the old generation ends first. */
-struct reopen {
-	struct service *service;
-	char *id, *runtime, *tenant;
-	open_done done;
-	void *ctx;
-};
-
-static void on_reopen(void *ctx, const struct refusal *no)
-{
-	struct reopen *r = ctx;
-	struct open_request req = {
-		.session_id = r->id, .runtime = r->runtime, .tenant = r->tenant, .reuse = true
-	};
-
-	(void)no;
-	service_open(r->service, &req, r->done, r->ctx);
-	free(r->id);
-	free(r->runtime);
-	free(r->tenant);
-	free(r);
-}
-
-static void reopen(struct session *s, open_done done, void *ctx)
-{
-	struct reopen *r = xnew(struct reopen);
-
-	*r = (struct reopen){ s->service,
-			      xstrdup(s->id),
-			      xstrdup(s->runtime->alias),
-			      s->tenant ? xstrdup(s->tenant) : NULL,
-			      done,
-			      ctx };
-	session_end(s, false, on_reopen, r);
-}
-
-struct attaching {
-	struct service *service;
-	open_done done;
-	void *ctx;
-};
-
 static void on_attached(void *ctx, struct session *s, const struct refusal *no)
 {
-	struct attaching *a = ctx;
+	struct opener *o = ctx;
+	struct session *ending = map_find(&o->service->by_id, o->request.session_id);
 
-	if (s)
-		say_opened(a->service, s, a->done, a->ctx);
-	else
-		a->done(a->ctx, NULL, NULL, no);
-	free(a);
-}
-
-static void attach_asleep(struct session *s, open_done done, void *ctx)
-{
-	struct attaching *a = xnew(struct attaching);
-
-	*a = (struct attaching){ s->service, done, ctx };
-	session_wake(s, on_attached, a);
+	if (s) {
+		say_opened(o->service, s, o->done, o->ctx);
+	} else if (ending && ending->state == SESSION_CLOSING) {
+		list_append(&ending->openers, &o->link);
+		return;
+	} else {
+		o->done(o->ctx, NULL, NULL, no);
+	}
+	opener_free(o);
 }
 
 void service_open(struct service *svc, const struct open_request *req, open_done done, void *ctx)
@@ -470,12 +462,23 @@ void service_open(struct service *svc, const struct open_request *req, open_done
 		answer_later(svc, done, NULL, ctx)->no = no;
 		return;
 	}
+	if (s && s->state == SESSION_CLOSING) {
+		list_append(&s->openers, &opener_new(svc, req, done, ctx)->link);
+		return;
+	}
 	if (s && s->dead) {
-		reopen(s, done, ctx);
+		/* The old generation ends first; the new one is no other runtime's or tenant's. */
+		const struct open_request anew = { .session_id = s->id,
+						   .runtime = s->runtime->alias,
+						   .tenant = s->tenant,
+						   .reuse = true };
+
+		list_append(&s->openers, &opener_new(svc, &anew, done, ctx)->link);
+		session_end(s, false, NULL, NULL);
 		return;
 	}
 	if (s && s->rest != SESSION_AWAKE) {
-		attach_asleep(s, done, ctx);
+		session_wake(s, on_attached, opener_new(svc, req, done, ctx));
 		return;
 	}
 	if (s) {
@@ -512,13 +515,23 @@ static void ended(struct session *s)
 	plain_done done = s->closed;
 	void *ctx = s->done_ctx;
 	struct refusal no = s->failed;
+	struct list openers;
 
 	service_note(s->service, s, s->purge ? "purge" : "close", "%s", no.status ? no.detail : "");
 	if (s->purge && !no.status)
 		owners_purged(s->service, s->id);
+	list_init(&openers);
+	list_move_all(&openers, &s->openers);
 	session_free(s);
 	if (done)
 		done(ctx, &no);
+	while (!list_empty(&openers)) {
+		struct opener *o = list_entry(openers.next, struct opener, link);
+
+		list_remove(&o->link);
+		service_open(o->service, &o->request, o->done, o->ctx);
+		opener_free(o);
+	}
 }
 
 static void on_row_ended(void *ctx, const struct garret_error *err)
@@ -563,8 +576,8 @@ void session_end(struct session *s, bool purge, plain_done done, void *ctx)
 	s->failed.status = 0;
 	tombstones_add(&svc->tombstones, s->id, s->nonce);
 	runs_drop_queued(s);
-	/* One that is falling asleep or waking ends when it has done so. */
-	if (s->rest == SESSION_AWAKE || s->rest == SESSION_ASLEEP)
+	/* One that is falling asleep or waking, or about to, ends when it has done so. */
+	if ((s->rest == SESSION_AWAKE || s->rest == SESSION_ASLEEP) && list_empty(&s->wakers))
 		session_end_now(s);
 }
 

@@ -32,12 +32,7 @@ static void tell(struct session *s, const struct refusal *no)
 	struct list now;
 
 	list_init(&now);
-	while (!list_empty(&s->wakers)) {
-		struct list *first = s->wakers.next;
-
-		list_remove(first);
-		list_append(&now, first);
-	}
+	list_move_all(&now, &s->wakers);
 	while (!list_empty(&now)) {
 		struct waker *w = list_entry(now.next, struct waker, link);
 
@@ -47,20 +42,25 @@ static void tell(struct session *s, const struct refusal *no)
 	}
 }
 
-/* A change is over.  The session may have been closed meanwhile. */
+/* It was closed while it changed, or before it began to. */
+static void end_instead(struct session *s)
+{
+	struct refusal no = { 0 };
+
+	refuse(&no, 410, NULL, "The session has ended: %s", s->id);
+	tell(s, &no);
+	session_end_now(s);
+}
+
+/* A change is over. */
 static void changed(struct session *s, enum session_rest rest, const struct refusal *why)
 {
-	struct service *svc = s->service;
-	struct refusal no = *why;
-
-	svc->n_asleep += rest == SESSION_ASLEEP;
+	s->service->n_asleep += rest == SESSION_ASLEEP;
 	s->rest = rest;
 	if (s->state == SESSION_CLOSING) {
-		refuse(&no, 410, NULL, "The session has ended: %s", s->id);
-		tell(s, &no);
-		session_end_now(s);
-	} else if (no.status || rest == SESSION_AWAKE) {
-		tell(s, &no);
+		end_instead(s);
+	} else if (why->status || rest == SESSION_AWAKE) {
+		tell(s, why);
 	} else if (!list_empty(&s->wakers)) {
 		wake(s);
 	}
@@ -196,9 +196,13 @@ static void wake_later(struct loop_later *l)
 {
 	struct session *s = l->ctx;
 
-	if (s->rest == SESSION_AWAKE)
+	if (list_empty(&s->wakers) || s->rest == SESSION_FALLING || s->rest == SESSION_WAKING)
+		return; /* the end of a change has told them, or will */
+	if (s->state == SESSION_CLOSING)
+		end_instead(s);
+	else if (s->rest == SESSION_AWAKE)
 		tell(s, &(struct refusal){ 0 });
-	else if (s->rest == SESSION_ASLEEP && s->state == SESSION_OPEN)
+	else
 		wake(s);
 }
 
