@@ -291,15 +291,15 @@ struct reading {
 	void *ctx;
 };
 
-static void tell_one(void *ctx, const struct journal_record *rec)
+static bool tell_one(void *ctx, const struct journal_record *rec)
 {
 	struct reading *q = ctx;
 	struct session_event e;
 
-	if (!q->left || !parse(rec, &e) || e.seq <= q->after)
-		return;
-	q->left--;
+	if (!parse(rec, &e) || e.seq <= q->after)
+		return true;
 	q->each(q->ctx, &e);
+	return --q->left;
 }
 
 static void look_whose(void *ctx, const struct journal_record *rec)

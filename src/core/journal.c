@@ -459,10 +459,25 @@ int journal_append(struct journal *j, uint16_t type, const void *data, size_t n,
 
 /* ---- what is there ---- */
 
-int journal_each(struct journal *j, uint64_t from, journal_each_fn each, void *ctx,
+struct reading {
+	journal_while_fn each;
+	void *ctx;
+	bool enough;
+};
+
+static void tell_while(void *ctx, const struct journal_record *r)
+{
+	struct reading *q = ctx;
+
+	q->enough = q->enough || !q->each(q->ctx, r);
+}
+
+int journal_each(struct journal *j, uint64_t from, journal_while_fn each, void *ctx,
 		 struct garret_error *err)
 {
-	for (size_t i = 0; i < j->n; i++) {
+	struct reading q = { .each = each, .ctx = ctx };
+
+	for (size_t i = 0; i < j->n && !q.enough; i++) {
 		const struct segment s = j->segments[i];
 		autofree uint8_t *bytes = NULL;
 		autoclose int own = -EBADF;
@@ -476,7 +491,7 @@ int journal_each(struct journal *j, uint64_t from, journal_each_fn each, void *c
 		bytes = load(fd, s.size, j->name, err);
 		if (!bytes)
 			return -GARRET_INTERNAL;
-		(void)scan(&s, bytes, s.size, from, each, ctx);
+		(void)scan(&s, bytes, s.size, from, tell_while, &q);
 	}
 	return 0;
 }

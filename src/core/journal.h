@@ -38,6 +38,7 @@ struct journal_record {
 	size_t n;
 };
 typedef void (*journal_each_fn)(void *ctx, const struct journal_record *r);
+typedef bool (*journal_while_fn)(void *ctx, const struct journal_record *r); /* false: enough */
 
 struct journal_settings {
 	int dir;               /* borrowed, outlives the log */
@@ -61,8 +62,8 @@ int journal_append(struct journal *j, uint16_t type, const void *data, size_t n,
 int journal_append_parts(struct journal *j, uint16_t type, const struct iovec *parts,
 			 unsigned n_parts, uint64_t *ret_position, struct garret_error *err);
 
-/* Each record from the first one at or behind FROM. */
-int journal_each(struct journal *j, uint64_t from, journal_each_fn each, void *ctx,
+/* Each record from the first one at or behind FROM, while more are wanted. */
+int journal_each(struct journal *j, uint64_t from, journal_while_fn each, void *ctx,
 		 struct garret_error *err);
 /*
  * Up to cap bytes of the record at POSITION from OFFSET on: how many, 0 behind

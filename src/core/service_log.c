@@ -1,8 +1,9 @@
 /*
  * What happened to sessions and to the service: opened, slept, closed, the policy
  * changed.  It is for people who want to know later, so it outlives the sessions: for
- * GARRET_EVENT_RETENTION seconds.  Where each entry is lies in memory for the newest
- * 16,384; older ones are read from the beginning.
+ * GARRET_EVENT_RETENTION seconds.  Where an entry is lies in memory for the newest
+ * 16,384, and for one of 1,024 of those before: what is asked for is found in any case
+ * within a file or two, however long the log is.
  *
  * The files of ended sessions' activity, beside it, are removed at the same age.
  */
@@ -31,14 +32,22 @@
 #define NAME "service"
 #define DETAIL_MAX 1024
 #define POSITIONS 16384
+#define MARK_EVERY 1024
+#define MARKS_MAX 4096 /* more than LOG_BYTES has */
 #define LOG_BYTES (64u << 20)
 #define SWEEP_MS 600000
 #define SWEEP_FIRST_MS 30000
+
+struct mark {
+	uint64_t seq, position;
+};
 
 struct service_log {
 	struct journal *journal; /* NULL: it can't be opened */
 	uint64_t latest;         /* seq */
 	uint64_t *positions;     /* of entry seq at seq % POSITIONS */
+	struct mark *marks;      /* ascending */
+	size_t n_marks;
 	struct list readers;
 	struct loop_timer sweep;
 	bool unwritten;
@@ -72,6 +81,31 @@ static bool parse(const struct journal_record *rec, struct service_event *ret)
 	return get_done(&g) && rec->type == EVENT_RECORD;
 }
 
+static void note_position(struct service_log *l, uint64_t position)
+{
+	l->positions[l->latest % POSITIONS] = position;
+	if (l->n_marks && l->latest < l->marks[l->n_marks - 1].seq + MARK_EVERY)
+		return;
+	if (l->n_marks == MARKS_MAX)
+		memmove(l->marks, l->marks + 1, --l->n_marks * sizeof(*l->marks));
+	/* A few bytes in most logs. */
+	if (!(l->n_marks % 16))
+		l->marks = xrealloc(l->marks, (l->n_marks + 16) * sizeof(*l->marks));
+	l->marks[l->n_marks++] = (struct mark){ l->latest, position };
+}
+
+/* From where on to look for the entries behind seq `after`, of which there are some. */
+static uint64_t find_position(const struct service_log *l, uint64_t after)
+{
+	size_t n = l->n_marks;
+
+	if (l->latest - after < POSITIONS)
+		return l->positions[(after + 1) % POSITIONS];
+	while (n && l->marks[n - 1].seq > after + 1)
+		n--;
+	return n ? l->marks[n - 1].position : 0;
+}
+
 static void read_one(void *ctx, const struct journal_record *rec)
 {
 	struct service_log *l = ctx;
@@ -80,7 +114,7 @@ static void read_one(void *ctx, const struct journal_record *rec)
 	if (!parse(rec, &e) || e.seq <= l->latest)
 		return;
 	l->latest = e.seq;
-	l->positions[e.seq % POSITIONS] = rec->position;
+	note_position(l, rec->position);
 }
 
 static void count_kind(struct service_metrics *m, const char *kind)
@@ -105,6 +139,7 @@ void service_note(struct service *svc, const struct session *s, const char *kind
 	autobuf struct strbuf text = STRBUF_INIT;
 	struct utf8_repair u = { 0 };
 	struct garret_error err = { 0 };
+	uint64_t position;
 	struct put p;
 	va_list ap;
 
@@ -127,14 +162,14 @@ void service_note(struct service *svc, const struct session *s, const char *kind
 	put_str(&p, text.len ? text.buf : "");
 	if (!l->journal)
 		return;
-	if (journal_append(l->journal, EVENT_RECORD, bytes, p.len,
-			   &l->positions[l->latest % POSITIONS], &err) < 0) {
+	if (journal_append(l->journal, EVENT_RECORD, bytes, p.len, &position, &err) < 0) {
 		if (!l->unwritten)
 			log_error("events", "%s", err.msg);
 		l->unwritten = true;
 		return;
 	}
 	l->unwritten = false;
+	note_position(l, position);
 	if (journal_bytes(l->journal) > LOG_BYTES)
 		journal_drop(l->journal, journal_first(l->journal) + (1u << 20));
 	event_readers_told(&l->readers);
@@ -179,20 +214,20 @@ struct reading {
 	uint64_t last;
 };
 
-static void tell_one(void *ctx, const struct journal_record *rec)
+static bool tell_one(void *ctx, const struct journal_record *rec)
 {
 	struct reading *q = ctx;
 	const struct event_filter *f = q->filter;
 	struct service_event e;
 
-	if (!q->left || !parse(rec, &e) || e.seq <= f->after)
-		return;
+	if (!parse(rec, &e) || e.seq <= f->after)
+		return true;
 	q->last = e.seq;
 	if ((f->session_id && strcmp(f->session_id, e.session_id) != 0) ||
 	    (f->tenant && strcmp(f->tenant, e.tenant) != 0))
-		return;
-	q->left--;
+		return true;
 	q->each(q->ctx, &e);
+	return --q->left;
 }
 
 uint64_t service_log_each(struct service *svc, const struct event_filter *filter,
@@ -201,13 +236,10 @@ uint64_t service_log_each(struct service *svc, const struct event_filter *filter
 	struct service_log *l = svc->log;
 	struct reading q = { .filter = filter, .left = filter->limit, .each = each, .ctx = ctx };
 	struct garret_error err = { 0 };
-	uint64_t from = 0;
 
 	if (filter->after >= l->latest || !l->journal)
 		return l->latest;
-	if (l->latest - filter->after < POSITIONS)
-		from = l->positions[(filter->after + 1) % POSITIONS];
-	if (journal_each(l->journal, from, tell_one, &q, &err) < 0)
+	if (journal_each(l->journal, find_position(l, filter->after), tell_one, &q, &err) < 0)
 		log_error("events", "%s", err.msg);
 	return q.left ? l->latest : q.last;
 }
@@ -325,5 +357,6 @@ void service_log_free(struct service *svc)
 	loop_timer_clear(&l->sweep);
 	journal_free(l->journal);
 	free(l->positions);
+	free(l->marks);
 	free(l);
 }

@@ -43,6 +43,18 @@ static void note(void *ctx, const struct journal_record *r)
 	strbuf_addch(ctx, ' ');
 }
 
+static bool note_more(void *ctx, const struct journal_record *r)
+{
+	note(ctx, r);
+	return true;
+}
+
+static bool note_enough(void *ctx, const struct journal_record *r)
+{
+	note(ctx, r);
+	return false;
+}
+
 static struct journal *open_log(int dir, uint64_t segment_size, struct strbuf *seen)
 {
 	const struct journal_settings set = { .dir = dir,
@@ -94,8 +106,11 @@ TEST(records_come_back_in_order)
 	assert_int_equal(journal_bytes(j), 72);
 	add(j, 4, "four");
 	strbuf_reset(&seen);
-	assert_int_equal(journal_each(j, 36, note, &seen, NULL), 0);
+	assert_int_equal(journal_each(j, 36, note_more, &seen, NULL), 0);
 	assert_string_equal(seen.buf, "3@51:parts 4@72:four ");
+	strbuf_reset(&seen);
+	assert_int_equal(journal_each(j, 36, note_enough, &seen, NULL), 0);
+	assert_string_equal(seen.buf, "3@51:parts ");
 	j = journal_free(j);
 	done(dir);
 }

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import signal
+import struct
 import sys
 import tempfile
 import threading
@@ -292,6 +293,54 @@ def a_place_in_a_log_is_a_number(d):
             code, answer = d.call("GET", path, headers={"Last-Event-ID": last})
             assert code == 400 and "Last-Event-ID" in answer["detail"], (path, last[:20], code, answer)
     s.close()
+
+
+def mix(h: int, word: int) -> int:
+    h = ((h ^ word) * 0x9E3779B97F4A7C15) % (1 << 64)
+    return h ^ h >> 29
+
+
+def record(position: int, data: bytes) -> bytes:
+    """As src/core/journal.c writes one, in a segment whose random number is 7."""
+    h = mix(mix(7, position), 1 << 32 | len(data))
+    for (word,) in struct.iter_unpack("<Q", data[:len(data) // 8 * 8]):
+        h = mix(h, word)
+    h = mix(mix(h, int.from_bytes(data[len(data) // 8 * 8:], "little")), 0x6A09E667F3BCC908)
+    return struct.pack("<IHHQ", len(data), 1, 0, h) + data
+
+
+def text(s: str) -> bytes:
+    return struct.pack("<I", len(s)) + s.encode() + b"\0"
+
+
+@test
+def old_entries_are_found_where_they_are(_):
+    """In a log of which not every entry's place is in memory: the next ones after any, and all of them for who follows."""
+    with tempfile.TemporaryDirectory() as state:
+        d = Daemon(build=BUILD, state=state).start()
+        assert d.stop() == 0
+        owner = os.stat(state + "/daemon/events").st_uid
+        position, last = 0, 0
+        for _segment in range(3):
+            start, out = position, bytearray(struct.pack("<IIQ", 0x4C4A5247, 1, 7))
+            while len(out) < 1 << 20:
+                last += 1
+                out += record(start + len(out), struct.pack("<QQ", last, int(time.time() * 1e6)) + text("open") + text("s") + text("") + text("x"))
+            position = start + len(out)
+            path = f"{state}/daemon/events/service.{start:016x}"
+            with open(path, "wb") as f:
+                f.write(out)
+            os.chown(path, owner, owner)
+        assert last > 2 * 16384
+        with Daemon(build=BUILD, state=state) as d:
+            d.open().close()
+            for after in (0, 1, 1022, 1023, 1024, 1025, 5000, last - 16385, last - 16384, last - 16383, last - 1, last):
+                events = d.call("GET", f"/v1/events?after={after}&limit=3")[1]["events"]
+                seqs = [e["seq"] for e in events]
+                assert seqs == list(range(after + 1, after + 1 + len(seqs))) and len(seqs) == min(3, last + 2 - after), (after, seqs)
+            f = Follow(d, "/v1/events/follow")
+            assert [f.next()["seq"] for _ in range(last + 2)] == list(range(1, last + 3))
+            f.close()
 
 
 def main() -> int:
