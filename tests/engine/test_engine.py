@@ -296,6 +296,14 @@ print("dumpable", os.access("/proc/1/mem", os.R_OK))
         for link in links:
             self.assertRegex(link, r"^(/dev/null|socket:.*|anon_inode:.*|pipe:.*|.*/garret-test-.*)$")
 
+    def test_durable_is_neither_a_view_nor_connected(self):
+        self.engine.call(g.OWNER, b"o" * 16)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(listener.close)
+        for flags, word in ((g.FILES, "durable"), (g.CONNECTED, "listens")):
+            with self.assertRaisesRegex(g.EngineError, "INVALID: .*" + word):
+                self.engine.call(g.OPEN, g.open_body("other", flags=g.DURABLE | flags), [listener.fileno()], want=g.OPENED)
+
     def test_owner_closes(self):
         self.session.sock.close()
         self.assertEqual(self.engine.wait_died(self.session.handle), "closed")
