@@ -89,6 +89,7 @@ static const struct init_events init_events = {
 static void box_leave(struct box *b)
 {
 	loop_later_cancel(b->p->loop, &b->later);
+	loop_timer_clear(&b->silent);
 	drop_init(b);
 	list_remove(&b->link);
 	free(b->runs_name);
@@ -122,8 +123,11 @@ static void finish_open(struct box *b)
 		return;
 	}
 	opened(b->opened_ctx, NULL, &b->open_error);
+	/* Of one that was there before, its owner says what becomes of its write layer. */
 	if (b->handle)
-		engine_client_close(b->p->engine, b->handle, ENGINE_CLOSE_PLAIN, ignore_done, NULL);
+		engine_client_close(b->p->engine, b->handle,
+				    b->adopted ? ENGINE_CLOSE_KEEP : ENGINE_CLOSE_PLAIN,
+				    ignore_done, NULL);
 	box_free(b);
 }
 
@@ -285,6 +289,23 @@ static int begin_adopt(struct box *b, const char *mark, struct garret_error *err
 	return 0;
 }
 
+/*
+ * An init that says nothing is broken or hostile: its session ends, or it would hold its
+ * place for ever, with nobody able to close it.
+ */
+static void on_silent(struct loop_timer *t)
+{
+	struct box *b = t->ctx;
+
+	if (!b->opened) {
+		runs_not_listed(b);
+	} else if (!b->greeted) {
+		(void)garret_fail(&b->open_error, GARRET_NOT_FOUND,
+				  "its init did not answer within %d s", SILENT_MS / 1000);
+		finish_open(b);
+	}
+}
+
 static void native_adopt(struct provider *p, const struct box_spec *spec, const char *mark,
 			 box_opened_fn done, void *ctx)
 {
@@ -293,6 +314,8 @@ static void native_adopt(struct provider *p, const struct box_spec *spec, const 
 	b->adopted = true;
 	if (begin_adopt(b, mark, &b->open_error) < 0)
 		loop_later_add(p->loop, &b->later, report_open_error, b);
+	else
+		loop_timer_set(p->loop, &b->silent, now_ms() + SILENT_MS, on_silent, b);
 }
 
 /* Sockets of sessions that are no more. */

@@ -75,8 +75,13 @@ struct box {
 	box_done_fn closed;
 	void *closed_ctx;
 	struct loop_later later;
+	struct loop_timer silent; /* adopted: init should have answered long ago */
 	struct garret_error open_error;
 };
+
+#define SILENT_MS 32000 /* as for a run that is overdue */
+/* The list of runs didn't come. */
+void runs_not_listed(struct box *b);
 
 struct box_file {
 	struct list link; /* box.files while it waits */

@@ -432,6 +432,15 @@ void runs_on_done(struct box *b, uint64_t request, const struct garret_error *er
 		listed(b, err);
 }
 
+void runs_not_listed(struct box *b)
+{
+	struct garret_error err = { 0 };
+
+	(void)garret_fail(&err, GARRET_UNAVAILABLE, "its init did not list its runs");
+	if (b->listing)
+		listed(b, &err);
+}
+
 static void on_nobody(struct loop_later *l)
 {
 	struct garret_error err = { 0 };

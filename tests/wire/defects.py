@@ -675,6 +675,25 @@ def defect_23_a_session_that_stands_still_is_not_dead():
 
 
 @test
+def defect_23_a_session_that_stands_still_for_good_can_be_got_rid_of():
+    """After a restart one whose first process says nothing must not hold its name and its place for ever."""
+    with kept_state() as state:
+        d = begin(state)
+        s, other = d.open("s"), d.open("other")
+        s.sh("echo kept > f")
+        init = int(re.findall(r"session_opened session=s pid=(\d+)", d.log())[-1])
+        os.kill(init, signal.SIGSTOP)
+        kill_and_restart(d, s, other)
+        assert other.sh("echo fine")["stdout"] == "fine\n"
+        assert try_run(s, ["true"])[0] == 503
+        until(lambda: try_run(s, ["true"])[0] == 410, 45)
+        until(lambda: not os.path.exists(f"/proc/{init}") and d.call("GET", "/sessions/s")[1]["alive"] is False)
+        again = d.open("s", reuse=True)
+        assert again.sh("cat f")["stdout"] == "kept\n"
+        assert d.stop() == 0
+
+
+@test
 def defect_24_settings_that_make_no_sense_are_refused_at_the_start():
     """Negative numbers, no time at all and runtimes that don't exist were found out much later."""
     wrong = [("SANDBOXD_EXECUTE_TIMEOUT", "0"), ("SANDBOXD_EXECUTE_TIMEOUT", "-5"), ("SANDBOXD_CLEANUP_INTERVAL", "0"), ("SANDBOXD_CLEANUP_INTERVAL", "-1"),
