@@ -439,9 +439,9 @@ void run_set_leave(struct session *s)
 	set->session = NULL;
 	set->ended_at = wall_seconds();
 	memcpy(set->nonce, s->nonce, sizeof(set->nonce));
-	if (s->purge)
+	if (s->purge && s->ended)
 		runs_purge(s->service, s->id);
-	if (s->state != SESSION_CLOSING || !set->dir) {
+	if (!s->ended || !set->dir) {
 		set_free(set); /* the daemon ends; what it leaves is for the next one to find */
 	} else if (s->purge || (!set->asleep && !set->finished_count)) {
 		set_remove(set);

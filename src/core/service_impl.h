@@ -81,6 +81,7 @@ struct session {
 	plain_done closed;
 	void *done_ctx;
 	bool purge;
+	bool ended; /* what was asked for is done; else the daemon goes before that */
 };
 
 struct service {

@@ -520,6 +520,7 @@ static void ended(struct session *s)
 	service_note(s->service, s, s->purge ? "purge" : "close", "%s", no.status ? no.detail : "");
 	if (s->purge && !no.status)
 		owners_purged(s->service, s->id);
+	s->ended = true;
 	list_init(&openers);
 	list_move_all(&openers, &s->openers);
 	session_free(s);
@@ -536,9 +537,15 @@ static void ended(struct session *s)
 
 static void on_row_ended(void *ctx, const struct garret_error *err)
 {
+	struct session *s = ctx;
+
 	if (err)
 		log_error("registry", "%s", err->msg);
-	ended(ctx);
+	/* The next daemon would find it again, so nobody is told that it has ended. */
+	if (err && !s->failed.status)
+		refuse(&s->failed, err->code == GARRET_NO_SPACE ? 507 : 503, NULL,
+		       "Could not record the end of the session: %s", err->msg);
+	ended(s);
 }
 
 /*

@@ -680,12 +680,18 @@ static void on_engine_socket(void *ctx, int fd)
 static void on_keeper_gone(void *ctx, const struct garret_error *err)
 {
 	struct provider *p = ctx;
+	struct box *b;
 
 	p->keeper_gone = true;
 	log_error("keeper_gone", "%s; no other engine is started", err->msg);
 	/* The engine that it started last needs it no more, also while that begins. */
-	if (!engine_client_connected(p->engine))
-		p->config.lost(p->config.ctx, err);
+	if (engine_client_connected(p->engine))
+		return;
+	/* What waits for the next engine to be closed would wait for ever. */
+	list_foreach (b, &p->boxes, link)
+		if (b->closing)
+			close_again(b);
+	p->config.lost(p->config.ctx, err);
 }
 
 static void on_engine_died(void *ctx, uint64_t handle, enum engine_death how)

@@ -259,7 +259,7 @@ static void report(const char *path, int status)
 	if (hits)
 		fprintf(f, "hit %s %d %s %lu\n", role_names[target], hit_pid, call_name(hit_call),
 			hits);
-	for (int i = 0; i < n_processes; i++)
+	for (int i = 0; i < n_processes && !rest_lives; i++)
 		fprintf(f, "left %s %d\n",
 			processes[i].role == UNKNOWN ? "unknown" : role_names[processes[i].role],
 			processes[i].pid);
