@@ -552,12 +552,48 @@ static void native_kept(struct provider *p, bool sizes, box_kept_fn row, box_don
 	engine_client_workspaces(p->engine, sizes, on_kept, on_kept_done, k);
 }
 
+/* As a close, it waits for the next engine rather than leave something behind. */
+struct forgetting {
+	struct list link; /* provider.forgetting */
+	struct provider *p;
+	char id[ENGINE_ID_MAX + 1];
+	uint32_t what; /* ENGINE_PURGE_* */
+	uint64_t used_ms;
+	box_done_fn done;
+	void *ctx;
+};
+
+static void on_forgotten(void *ctx, const struct garret_error *err)
+{
+	struct forgetting *f = ctx;
+
+	if (err && err->code == GARRET_UNAVAILABLE && !f->p->keeper_gone)
+		return;
+	list_remove(&f->link);
+	f->done(f->ctx, err);
+	free(f);
+}
+
+static void forget_again(struct forgetting *f)
+{
+	engine_client_purge(f->p->engine, f->id, f->what, f->used_ms, on_forgotten, f);
+}
+
 static void native_forget(struct provider *p, const char *id, enum box_forget what,
 			  uint64_t used_ms, box_done_fn done, void *ctx)
 {
-	engine_client_purge(p->engine, id,
-			    what == BOX_FORGET_ALL ? ENGINE_PURGE_ALL : ENGINE_PURGE_LAYER, used_ms,
-			    done, ctx);
+	struct forgetting *f = xnew(struct forgetting);
+
+	*f = (struct forgetting){ .p = p,
+				  .what = what == BOX_FORGET_ALL ? ENGINE_PURGE_ALL
+								 : ENGINE_PURGE_LAYER,
+				  .used_ms = used_ms,
+				  .done = done,
+				  .ctx = ctx };
+	(void)snprintf(f->id, sizeof(f->id), "%s", id);
+	list_append(&p->forgetting, &f->link);
+	if (p->up || p->keeper_gone)
+		forget_again(f);
 }
 
 const struct provider_ops native_ops = {
@@ -599,10 +635,14 @@ const struct provider_ops native_ops = {
 
 static void all_adopted(struct provider *p)
 {
+	struct forgetting *f;
+
 	p->up = true;
 	if (p->begun)
 		native_settle(p);
 	p->begun = true;
+	list_foreach (f, &p->forgetting, link)
+		forget_again(f);
 	p->config.ready(p->config.ctx, &p->hello);
 }
 
@@ -680,6 +720,7 @@ static void on_engine_socket(void *ctx, int fd)
 static void on_keeper_gone(void *ctx, const struct garret_error *err)
 {
 	struct provider *p = ctx;
+	struct forgetting *f;
 	struct box *b;
 
 	p->keeper_gone = true;
@@ -691,6 +732,8 @@ static void on_keeper_gone(void *ctx, const struct garret_error *err)
 	list_foreach (b, &p->boxes, link)
 		if (b->closing)
 			close_again(b);
+	list_foreach (f, &p->forgetting, link)
+		forget_again(f);
 	p->config.lost(p->config.ctx, err);
 }
 
@@ -721,6 +764,7 @@ int native_new(const struct native_config *config, struct provider **ret, struct
 	p->config = *config;
 	p->ctl_fd = p->runs_fd = -EBADF;
 	list_init(&p->boxes);
+	list_init(&p->forgetting);
 	rc = state < 0 ? garret_fail_errno(err, "open %s", config->state_dir) : 0;
 	if (rc == 0)
 		rc = p->ctl_fd = open_dir_make(state, "ctl", 0700, err);
@@ -757,6 +801,12 @@ struct provider *native_free(struct provider *p)
 		runs_forget(b);
 		files_forget(b);
 		box_leave(b);
+	}
+	while (!list_empty(&p->forgetting)) {
+		struct forgetting *f = list_entry(p->forgetting.next, struct forgetting, link);
+
+		list_remove(&f->link);
+		free(f);
 	}
 	loop_timer_clear(&p->refill);
 	while (p->n_ahead) {

@@ -30,6 +30,7 @@ struct provider {
 	struct engine_hello hello;
 	int ctl_fd, runs_fd;
 	struct list boxes;
+	struct list forgetting; /* what is to be removed, and not yet said to be */
 	struct native_config config;
 };
 

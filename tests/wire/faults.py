@@ -210,6 +210,25 @@ def a_sleep_that_is_cut_off():
 
 
 @test
+def what_sleeps_is_removed_by_the_next_engine():
+    with of_two() as (d, s, other):
+        s.sh("echo s > f")
+        assert d.call("POST", "/v1/sessions/s/sleep")[0] == 204
+        workspace = os.path.join(d.state, "workspaces", "s")
+        assert os.path.isdir(workspace)
+        engine = next(iter(named(d, "garret-engine")))
+        os.kill(engine, signal.SIGSTOP)
+        got = []
+        t = threading.Thread(target=lambda: got.append(d.call("DELETE", "/sessions/s?purge=true")))
+        t.start()
+        time.sleep(0.3)
+        os.kill(engine, signal.SIGKILL)
+        t.join()
+        assert got[0][0] == 204 and not os.path.exists(workspace), got
+        until(lambda: other.sh("true")["exit_code"] == 0)
+
+
+@test
 def a_last_use_in_the_future():
     with of_two(SANDBOXD_IDLE_TIMEOUT="4", SANDBOXD_CLEANUP_INTERVAL="1", SANDBOXD_WORKSPACE_TTL="1000") as (d, s, other):
         def shift() -> None:
