@@ -668,7 +668,7 @@ def reboot(d: Daemon, boot: str) -> None:
     for meta in glob.glob(os.path.join(d.state, "sessions/*/meta")):
         with open(meta) as f:
             words = f.read().split()
-        if words:
+        if words and int(words[1]) > 0:  # 0: none yet
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(words[1]), signal.SIGKILL)
     fake = os.path.join(d.state, "boot_id")
