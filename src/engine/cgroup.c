@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
@@ -631,8 +632,9 @@ void cgroups_tidy(const struct cgroups *cg, bool (*dead)(void *ctx, const char *
 
 		while (d && (e = readdir(d)))
 			if (e->d_type == DT_DIR && e->d_name[0] != '.' &&
-			    strcmp(e->d_name, cg->instance) != 0 && dead(ctx, e->d_name))
-				(void)remove_group(fd, e->d_name, 0);
+			    strcmp(e->d_name, cg->instance) != 0 && dead(ctx, e->d_name) &&
+			    remove_group(fd, e->d_name, 0) < 0)
+				log_info("cgroup_stuck", "instance=%s errno=%d", e->d_name, errno);
 	}
 }
 

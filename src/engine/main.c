@@ -306,6 +306,9 @@ static void engine_stop(struct engine *e)
 	/* Of a slot that was given up: what hindered its removal may have passed. */
 	if (e->loop && !e->left && cgroups_sweep(&e->cg, is_session, e, now_ms() + SWEEP_MS))
 		log_warn("cgroups_left", "parent=%s", e->conf.cgroup_parent);
+	/* What an engine left that was killed may have had members yet when we started. */
+	if (e->loop)
+		cgroups_tidy(&e->cg, instance_dead, e);
 	cgroups_done(&e->cg);
 	for (int i = 0; i < FILTERS; i++)
 		filter_release(&e->filters[i]);

@@ -161,7 +161,20 @@ class Ground:
 
     def nothing_left(self, seconds: float = 15, groups: bool = True) -> None:
         if not wait_until(lambda: not self.left(groups), seconds * self.slow):
-            raise Failure(f"left: {self.left(groups)}")
+            raise Failure(f"left: {self.left(groups)}; {self.why()}")
+
+    def why(self) -> str:
+        """Of control groups that are left: are there members, does the kernel refuse, or did nobody try?"""
+        said = []
+        for d in reversed(self.groups_left()):
+            members = read(os.path.join(d, "cgroup.procs")).split()
+            try:
+                os.rmdir(d)
+                said.append(f"{d} could be removed")
+            except OSError as e:
+                said.append(f"{d}: {e.strerror}, members {members}")
+        locks = [line.split()[5:7] for line in read("/proc/locks").splitlines() if "OFDLCK" in line]
+        return f"{said}, locked {locks}"
 
     def clean_by_force(self) -> None:
         """After a failure, so that the next test isn't blamed."""

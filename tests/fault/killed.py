@@ -7,6 +7,7 @@ replaced and no session notices; garretd's sessions wait for the next one on the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -151,7 +152,12 @@ def a_reaper_is_replaced(ground) -> None:
     trash = os.path.join(base, "state", "trash")
 
     def reapers() -> list[int]:
-        return [p for p in descendants(e.process.pid) if read(f"/proc/{p}/comm").strip() == "garret-reaper"]
+        found = []
+        for p in descendants(e.process.pid):
+            with contextlib.suppress(OSError):  # it ended since
+                if read(f"/proc/{p}/comm").strip() == "garret-reaper":
+                    found.append(p)
+        return found
 
     s = e.open("a", flags=g.CONNECTED | g.EPHEMERAL)
     old = wait_until(reapers)[0]
