@@ -445,7 +445,7 @@ def a_crowd_sleeps_and_wakes():
         wakes.sort()
         print(f"     {n} sessions: open p50 {opens[n // 2] * 1e3:.2f} ms, wake p50 {wakes[n // 2] * 1e3:.2f} ms; asleep {each:.0f} bytes each, "
               f"awake {before} KiB together")
-        assert each < 2048, each
+        assert each < 2048 or SLOW > 1, each  # a sanitizer surrounds what is allocated, and keeps what is freed
         # A loaded machine makes neither of them meaningful alone; the bound is on the difference.
         assert wakes[n // 2] <= opens[n // 2] + 0.001 * SLOW or os.getloadavg()[0] > 1.5, (opens[n // 2], wakes[n // 2])
 
