@@ -261,7 +261,10 @@ static void on_died(void *ctx)
 	struct session *s = ctx;
 
 	s->dead = true;
-	runs_sleep(s); /* there will be no more of them */
+	runs_drop_queued(s);
+	/* There will be no more of them; but who waits for one that is about to begin is told first. */
+	if (!s->in_flight)
+		runs_sleep(s);
 	events_rest(s);
 	service_note(s->service, s, "died", "its environment ended by itself");
 }

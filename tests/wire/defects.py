@@ -19,7 +19,6 @@ closer at most of them; here each stands alone and is short. What can't apply, b
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -31,22 +30,15 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import uuid
 from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import suite  # noqa: E402
 from daemon import TOP, Daemon, Session  # noqa: E402
+from suite import SLOW, test  # noqa: E402
 
-TESTS = []
 STARTED: list[Daemon] = []  # by the test that runs
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
-BUILD = "build"
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
 
 
 def until(condition, seconds: float = 15.0):
@@ -69,7 +61,7 @@ def kept_state():
 
 
 def begin(state: str, **env) -> Daemon:
-    STARTED.append(Daemon(build=BUILD, state=state, **env))
+    STARTED.append(Daemon(build=suite.BUILD, state=state, **env))
     return STARTED[-1].start()
 
 
@@ -295,7 +287,7 @@ def system_engine():
         life: list = []
 
         def start() -> None:
-            life.append(subprocess.Popen([os.path.join(TOP, BUILD, "garret-engine"), "--system", "--socket", sock, "--config", conf],
+            life.append(subprocess.Popen([os.path.join(TOP, suite.BUILD, "garret-engine"), "--system", "--socket", sock, "--config", conf],
                                          stderr=subprocess.DEVNULL))
             until(lambda: os.path.exists(sock))
             os.chown(sock, 0, 1862270975)
@@ -735,27 +727,4 @@ def defect_25_a_refusal_is_json_and_no_larger_than_it_must_be():
         assert d.stop() == 0
 
 
-def main() -> int:
-    global BUILD
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--build", default="build")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    BUILD = a.build
-    passed = failed = 0
-    for fn in TESTS:
-        if a.names and not any(n in fn.__name__ for n in a.names):
-            continue
-        t = time.time()
-        try:
-            fn()
-            passed += 1
-            print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-        except Exception:  # noqa: BLE001
-            failed += 1
-            print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
-
-
-sys.exit(main())
+sys.exit(suite.main())

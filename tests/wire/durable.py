@@ -8,11 +8,11 @@ Runs in the environment that holds pydantic-ai-backend.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import concurrent.futures
 import contextlib
 import glob
+import json
 import os
 import signal
 import socket
@@ -22,22 +22,14 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import uuid
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import suite  # noqa: E402
 from daemon import Daemon, Session  # noqa: E402
-
-TESTS = []
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
-BUILD = "build"
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
+from suite import SLOW, test, until  # noqa: E402
 
 
 def kill(d: Daemon) -> None:
@@ -56,7 +48,7 @@ def again(d: Daemon, *sessions: Session) -> None:
 def restarted(**env):
     """A daemon for a test that kills it: its log of each life is removed, and nothing may be left."""
     with tempfile.TemporaryDirectory(prefix="garret-durable-") as state:
-        d = Daemon(build=BUILD, state=state, **env)
+        d = Daemon(build=suite.BUILD, state=state, **env)
         try:
             d.start()
             yield d
@@ -107,16 +99,6 @@ def find_part(d: Daemon, name: str) -> int:
         if above == d.pid:
             return int(p)
     return 0
-
-
-def until(condition, seconds: float = 10.0):
-    end = time.time() + seconds * SLOW
-    while True:
-        found = condition()
-        if found or time.time() > end:
-            assert found
-            return found
-        time.sleep(0.01)
 
 
 def open_soon(d: Daemon, name: str) -> Session:
@@ -218,15 +200,39 @@ def everything_at_once():
             assert s.sh("cat f; kill -0 $(cat pid) && echo lives")["stdout"] == f"{s.id}\nlives\n"
 
 
+def init_of(d: Daemon, sid: str) -> int:
+    return [int(line.split("pid=")[1].split()[0]) for line in d.log().splitlines() if f"session_opened session={sid} " in line][0]
+
+
+@test
+def a_command_that_begins_as_its_init_ends_is_answered():
+    with restarted() as d:
+        s = d.open("s")
+        pid = init_of(d, "s")
+        address = urlsplit(d.url)
+        c = HTTPConnection(address.hostname, address.port, timeout=20 * SLOW)
+        headers = {"X-Sandbox-Token": s.token, "content-type": "application/json"}
+        c.request("GET", "/sessions/s", headers=headers)  # so that there is a connection
+        assert c.getresponse().read()
+        # garretd hears of both in one round, of the command first.
+        os.kill(d.pid, signal.SIGSTOP)
+        c.request("POST", "/sessions/s/run", json.dumps({"argv": ["true"], "run_id": uuid.uuid4().hex}), headers)
+        time.sleep(0.1)
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.3)
+        os.kill(d.pid, signal.SIGCONT)
+        assert c.getresponse().status == 410
+        c.close()
+        assert d.call("DELETE", "/sessions/s", None, s.token)[0] == 204
+
+
 @test
 def a_killed_init_is_its_own_session_only():
     with restarted() as d:
         a, b = d.open("a"), d.open("b")
         a.sh("echo kept > f; echo home > ~/h")
-        pid = [int(line.split("pid=")[1].split()[0]) for line in d.log().splitlines() if "session_opened session=a " in line][0]
-        os.kill(pid, signal.SIGKILL)
-        until(lambda: a.run(["true"], status=None)[0] == 410 if False else d.call("POST", "/sessions/a/run",
-              {"argv": ["true"], "run_id": uuid.uuid4().hex}, a.token)[0] == 410)
+        os.kill(init_of(d, "a"), signal.SIGKILL)
+        until(lambda: d.call("POST", "/sessions/a/run", {"argv": ["true"], "run_id": uuid.uuid4().hex}, a.token)[0] == 410)
         assert d.call("GET", "/sessions/a")[1]["alive"] is False
         assert b.sh("echo fine")["stdout"] == "fine\n"
         # It was dead before the restart, and is after it: never something else under its token.
@@ -660,8 +666,9 @@ def reboot(d: Daemon, boot: str) -> None:
     """All processes gone, control groups gone, another boot id: what a host looks like after it was started again."""
     os.kill(d.pid, signal.SIGKILL)
     for name in ("garret-keeper", "garret-engine"):
-        if find_part(d, name):
-            os.kill(find_part(d, name), signal.SIGKILL)
+        if part := find_part(d, name):  # asked once: 0 would be the test's own group
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(part, signal.SIGKILL)
     for p in processes(d.state):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(p.split()[0]), signal.SIGKILL)
@@ -742,27 +749,4 @@ def the_tables_go_both_ways():
         assert s.sh("cat f")["stdout"] == "kept\n"
 
 
-def main() -> int:
-    global BUILD
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--build", default="build")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    BUILD = a.build
-    passed = failed = 0
-    for fn in TESTS:
-        if a.names and not any(n in fn.__name__ for n in a.names):
-            continue
-        t = time.time()
-        try:
-            fn()
-            passed += 1
-            print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-        except Exception:  # noqa: BLE001
-            failed += 1
-            print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
-
-
-sys.exit(main())
+sys.exit(suite.main())

@@ -6,7 +6,6 @@ usage: events.py [--build DIR] [NAME...]
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -15,20 +14,13 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import suite  # noqa: E402
 from daemon import Daemon, Session  # noqa: E402
-
-TESTS = []
-BUILD = "build"
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
+from suite import test  # noqa: E402
 
 
 def restart(d: Daemon, *sessions, sig=signal.SIGKILL) -> None:
@@ -223,7 +215,7 @@ def metrics_count(d):
 @test
 def logs_are_kept_for_their_time(_):
     with tempfile.TemporaryDirectory() as state:
-        with Daemon(build=BUILD, state=state, GARRET_EVENT_RETENTION="1") as d:
+        with Daemon(build=suite.BUILD, state=state, GARRET_EVENT_RETENTION="1") as d:
             s, live = d.open("old"), d.open("live")
             s.sh("true")
             live.sh("true")
@@ -245,7 +237,7 @@ def names_that_look_like_our_own_files_are_no_exception(_):
     """Logs of sessions called as ours, with dots and digits, and of an earlier session of a name that is open."""
     names = ["service", "service.0000000000000000", "a", "a.0000000000000001", "a_b", "again"]
     with tempfile.TemporaryDirectory() as state:
-        with Daemon(build=BUILD, state=state, GARRET_EVENT_RETENTION="2") as d:
+        with Daemon(build=suite.BUILD, state=state, GARRET_EVENT_RETENTION="2") as d:
             for name in names:
                 s = d.open(name)
                 s.run(["echo", name])
@@ -317,7 +309,7 @@ def text(s: str) -> bytes:
 def old_entries_are_found_where_they_are(_):
     """In a log of which not every entry's place is in memory: the next ones after any, and all of them for who follows."""
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         assert d.stop() == 0
         owner = os.stat(state + "/daemon/events").st_uid
         position, last = 0, 0
@@ -332,7 +324,7 @@ def old_entries_are_found_where_they_are(_):
                 f.write(out)
             os.chown(path, owner, owner)
         assert last > 2 * 16384
-        with Daemon(build=BUILD, state=state) as d:
+        with Daemon(build=suite.BUILD, state=state) as d:
             d.open().close()
             for after in (0, 1, 1022, 1023, 1024, 1025, 5000, last - 16385, last - 16384, last - 16383, last - 1, last):
                 events = d.call("GET", f"/v1/events?after={after}&limit=3")[1]["events"]
@@ -343,28 +335,4 @@ def old_entries_are_found_where_they_are(_):
             f.close()
 
 
-def main() -> int:
-    global BUILD
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--build", default="build")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    BUILD = a.build
-    passed = failed = 0
-    with Daemon(build=a.build) as d:
-        for fn in TESTS:
-            if a.names and not any(n in fn.__name__ for n in a.names):
-                continue
-            t = time.time()
-            try:
-                fn(d)
-                passed += 1
-                print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-            except Exception:  # noqa: BLE001
-                failed += 1
-                print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
-
-
-sys.exit(main())
+sys.exit(suite.main(shared=True))

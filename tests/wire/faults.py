@@ -9,7 +9,6 @@ by one are in tests/fault/resources.py; a second daemon on one directory in life
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -21,27 +20,12 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from http.client import HTTPException
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from daemon import Daemon, Session  # noqa: E402
-
-TESTS = []
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
-BUILD = "build"
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
-
-
-def until(condition, seconds: float = 10.0):
-    end = time.time() + seconds * SLOW
-    while not condition():
-        assert time.time() < end
-        time.sleep(0.02)
+import suite  # noqa: E402
+from daemon import Daemon  # noqa: E402
+from suite import SLOW, Skip, test, until  # noqa: E402
 
 
 def clear(status: int, answer, word: str) -> None:
@@ -53,7 +37,7 @@ def clear(status: int, answer, word: str) -> None:
 def of_two(state: str | None = None, **env):
     """(daemon, a session, the other one, which must be well at the end)"""
     with tempfile.TemporaryDirectory(prefix="garret-faults-") as own:
-        with Daemon(build=BUILD, state=state or own, **env) as d:
+        with Daemon(build=suite.BUILD, state=state or own, **env) as d:
             s, other = d.open("s"), d.open("other")
             other.sh("echo kept > f")
             yield d, s, other
@@ -325,34 +309,4 @@ def no_descriptors_in_garretd():
         d.open("late").close()
 
 
-class Skip(Exception):
-    pass
-
-
-def main() -> int:
-    global BUILD
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--build", default="build")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    BUILD = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), a.build)
-    passed = failed = skipped = 0
-    for fn in TESTS:
-        if a.names and not any(n in fn.__name__ for n in a.names):
-            continue
-        t = time.time()
-        try:
-            fn()
-            passed += 1
-            print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-        except Skip as e:
-            skipped += 1
-            print(f"skip {fn.__name__}: {e}", flush=True)
-        except Exception:  # noqa: BLE001
-            failed += 1
-            print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
-    return 1 if failed or not passed else 0
-
-
-sys.exit(main())
+sys.exit(suite.main())

@@ -19,24 +19,16 @@ import re
 import socket
 import sys
 import tarfile
-import tempfile
 import threading
 import time
-import traceback
 from urllib.parse import quote, urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemon import Daemon, Session  # noqa: E402
+from suite import SLOW, TESTS, Tally, test  # noqa: E402
 
-TESTS = []
 CI = []
 GIB = 1
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
 
 
 def ci(fn):
@@ -805,23 +797,15 @@ def main() -> int:
     a = ap.parse_args()
     global GIB
     GIB = a.gib
-    passed = failed = 0
+    tally = Tally()
     with Daemon(build=a.build, SANDBOXD_MAX_SESSIONS="200") as d:
         for fn in TESTS + (CI if a.ci else []):
             if a.names and not any(n in fn.__name__ for n in a.names):
                 continue
-            t = time.time()
-            try:
-                fn(d)
-                passed += 1
-                print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-            except Exception:  # noqa: BLE001
-                failed += 1
-                print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
+            tally.do(fn, d)
             for k in d.call("GET", "/sessions")[1]["sessions"]:
                 d.call("DELETE", f"/sessions/{k['session_id']}?purge=true")
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
+    return tally.end()
 
 
 sys.exit(main())

@@ -6,7 +6,6 @@ usage: lifecycle.py [--build DIR] [NAME...]
 
 from __future__ import annotations
 
-import argparse
 import glob
 import json
 import os
@@ -18,20 +17,12 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import uuid
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import suite  # noqa: E402
 from daemon import TOKEN, Daemon, Session  # noqa: E402
-
-TESTS = []
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
-BUILD = "build"
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
+from suite import SLOW, test  # noqa: E402
 
 
 def children(pid: int) -> set[int]:
@@ -85,7 +76,7 @@ def cgroups_of(state: str) -> set[str]:
 @test
 def sigterm_answers_what_runs_and_leaves_nothing(_):
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         s = d.open("work")
         s.sh("echo kept > f")
         got = {}
@@ -104,7 +95,7 @@ def sigterm_answers_what_runs_and_leaves_nothing(_):
         assert got["r"]["stdout"] == "done\n", got
         all_gone(mine, 5)
         assert not [g for g in groups if os.path.exists(g)]
-        with Daemon(build=BUILD, state=state) as d2:
+        with Daemon(build=suite.BUILD, state=state) as d2:
             s2 = d2.open("work", attach=True)
             assert s2.sh("cat f")["stdout"] == "kept\n"
             assert s2.token != s.token
@@ -117,7 +108,7 @@ def sigterm_answers_what_runs_and_leaves_nothing(_):
 @test
 def after_sigkill_sessions_go_on_and_an_end_leaves_nothing(_):
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         sessions = [d.open() for _ in range(5)]
         for s in sessions:
             s.sh("setsid sleep 1000 >/dev/null 2>&1 & sleep 0.1")
@@ -125,14 +116,14 @@ def after_sigkill_sessions_go_on_and_an_end_leaves_nothing(_):
         groups = cgroups_of(state)
         assert len(mine) > 10 and groups, (mine, groups)
         d.stop(signal.SIGKILL)
-        with Daemon(build=BUILD, state=state) as d2:
+        with Daemon(build=suite.BUILD, state=state) as d2:
             assert {x["session_id"] for x in d2.call("GET", "/sessions")[1]["sessions"]} == {s.id for s in sessions}
             for s in sessions:
                 s.daemon = d2
                 assert s.sh("echo on")["stdout"] == "on\n"
         all_gone(mine, 10)
         assert not [g for g in groups if os.path.exists(g)]
-        with Daemon(build=BUILD, state=state) as d3:
+        with Daemon(build=suite.BUILD, state=state) as d3:
             assert d3.call("GET", "/sessions")[1]["sessions"] == []
             for s in sessions:
                 assert d3.call("POST", f"/sessions/{s.id}/run", {"argv": ["true"], "run_id": uuid.uuid4().hex}, s.token)[0] == 410
@@ -168,7 +159,7 @@ def a_token_is_made_once_and_kept(_):
         os.chmod(state, 0o755)
         tokens = []
         for _i in range(2):
-            p = subprocess.Popen([os.path.join(BUILD, "garret"), "serve", "--port", "0", "--state", state], env=env, stderr=subprocess.PIPE, text=True)
+            p = subprocess.Popen([os.path.join(suite.BUILD, "garret"), "serve", "--port", "0", "--state", state], env=env, stderr=subprocess.PIPE, text=True)
             log = ""
             while " ready " not in log:
                 line = p.stderr.readline()
@@ -177,7 +168,7 @@ def a_token_is_made_once_and_kept(_):
             url = re.search(r"url=(\S+)", log)[1]
             tokens.append(open(os.path.join(state, "daemon", "token")).read())
             assert "token" in log and tokens[-1] not in log
-            r = subprocess.run([os.path.join(BUILD, "garret"), "session", "list"], env={**env, "GARRET_URL": url, "GARRET_STATE_DIR": state}, capture_output=True, text=True)
+            r = subprocess.run([os.path.join(suite.BUILD, "garret"), "session", "list"], env={**env, "GARRET_URL": url, "GARRET_STATE_DIR": state}, capture_output=True, text=True)
             assert r.returncode == 0, r
             p.terminate()
             assert p.wait(30) == 0
@@ -201,7 +192,7 @@ def any_id_is_a_session(d):
 
 @test
 def ceilings_are_429_and_give_nothing_up(_):
-    with Daemon(build=BUILD, SANDBOXD_MAX_SESSIONS="3", SANDBOXD_MAX_SESSIONS_PER_TENANT="2") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_MAX_SESSIONS="3", SANDBOXD_MAX_SESSIONS_PER_TENANT="2") as d:
         a = [d.open(tenant="t"), d.open(tenant="t")]
         d.open(tenant="t", status=429)
         a.append(d.open(tenant="u"))
@@ -289,7 +280,7 @@ def a_killed_init_ends_its_session_only(d):
 
 @test
 def idle_sessions_end_and_busy_ones_stay(_):
-    with Daemon(build=BUILD, SANDBOXD_IDLE_TIMEOUT="2", SANDBOXD_CLEANUP_INTERVAL="1") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_IDLE_TIMEOUT="2", SANDBOXD_CLEANUP_INTERVAL="1") as d:
         idle, busy = d.open("idle"), d.open("busy")
         t = threading.Thread(target=lambda: busy.sh("sleep 5"))
         t.start()
@@ -338,8 +329,8 @@ def the_unix_socket_serves_as_well(_):
         os.chmod(t, 0o777)
         path = os.path.join(t, "s")
         for _i in range(2):  # the second one replaces what the first one left
-            Daemon(build=BUILD, GARRET_SOCKET=path).start().stop()
-        with Daemon(build=BUILD, GARRET_SOCKET=path) as d:
+            Daemon(build=suite.BUILD, GARRET_SOCKET=path).start().stop()
+        with Daemon(build=suite.BUILD, GARRET_SOCKET=path) as d:
             c = socket.socket(socket.AF_UNIX)
             c.connect(path)
             c.sendall(f"GET /sessions HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {d.token}\r\nConnection: close\r\n\r\n".encode())
@@ -360,14 +351,14 @@ def an_unprivileged_daemon_uses_the_system_engine(_):
             f.write(f"state_dir = {t}/engine\nallow_uids = {uid}\nmax_memory = 512m\n")
         os.mkdir(state, 0o755)
         os.chown(state, uid, uid)
-        engine = subprocess.Popen([os.path.join(BUILD, "garret-engine"), "--system", "--socket", sock, "--config", conf])
+        engine = subprocess.Popen([os.path.join(suite.BUILD, "garret-engine"), "--system", "--socket", sock, "--config", conf])
         try:
             end = time.time() + 20
             while not os.path.exists(sock):
                 assert time.time() < end and engine.poll() is None
                 time.sleep(0.02)
             os.chown(sock, 0, uid)  # as --group would
-            with Daemon(build=BUILD, state=state, before=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"],
+            with Daemon(build=suite.BUILD, state=state, before=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"],
                         GARRET_ENGINE=sock, SANDBOXD_MEM_LIMIT="256m") as d:
                 s = d.open("theirs")
                 assert s.sh("id -u; echo x > f; cat f")["stdout"] == "1000\nx\n"
@@ -375,7 +366,7 @@ def an_unprivileged_daemon_uses_the_system_engine(_):
                 s.close(purge=False)
                 assert os.path.exists(os.path.join(t, "engine", "workspaces", "theirs"))
             # Above the operator's bound: refused by the engine, whatever the daemon is told.
-            with Daemon(build=BUILD, state=state, before=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"],
+            with Daemon(build=suite.BUILD, state=state, before=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"],
                         GARRET_ENGINE=sock, SANDBOXD_MEM_LIMIT="1g") as d:
                 code, a = d.call("POST", "/sessions", {})
                 assert code == 502 and "memory" in a["detail"], (code, a)
@@ -392,7 +383,7 @@ def readiness_is_notified(_):
         s.bind(os.path.join(t, "notify"))
         os.chmod(os.path.join(t, "notify"), 0o777)
         s.settimeout(10)
-        with Daemon(build=BUILD, NOTIFY_SOCKET=os.path.join(t, "notify")):
+        with Daemon(build=suite.BUILD, NOTIFY_SOCKET=os.path.join(t, "notify")):
             assert s.recv(100) == b"READY=1"
         assert s.recv(100) == b"STOPPING=1"
         s.close()
@@ -400,7 +391,7 @@ def readiness_is_notified(_):
 
 @test
 def more_commands_than_allowed_wait_within_their_deadline(_):
-    with Daemon(build=BUILD, SANDBOXD_MAX_RUNNING_COMMANDS="2") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_MAX_RUNNING_COMMANDS="2") as d:
         s, got = d.open(), []
         threads = [threading.Thread(target=lambda: got.append(s.sh("sleep 0.5; echo ok", timeout=30))) for _ in range(6)]
         t0 = time.time()
@@ -486,7 +477,7 @@ def half_sent_bodies_are_bounded_in_sum(d):
 
 @test
 def one_session_does_not_keep_others_from_running(_):
-    with Daemon(build=BUILD, SANDBOXD_MAX_RUNNING_COMMANDS="8") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_MAX_RUNNING_COMMANDS="8") as d:
         crowd, other = d.open(), d.open()
         threads = [threading.Thread(target=lambda: crowd.sh("sleep 2")) for _ in range(30)]
         for t in threads:
@@ -600,7 +591,7 @@ def what_the_kernel_counts_by_user_is_counted_apart(d):
 def a_database_that_cannot_be_used_is_refused_not_overwritten(_):
     for content, word in ((b"not a database at all" * 100, "not a database"), (None, "newer")):
         with tempfile.TemporaryDirectory() as state:
-            Daemon(build=BUILD, state=state).start().stop()
+            Daemon(build=suite.BUILD, state=state).start().stop()
             db = os.path.join(state, "daemon", "garret.db")
             if content is None:
                 import sqlite3
@@ -617,35 +608,11 @@ def a_database_that_cannot_be_used_is_refused_not_overwritten(_):
                     os.unlink(f)
                 open(db, "wb").write(content)
             try:
-                Daemon(build=BUILD, state=state).start()
+                Daemon(build=suite.BUILD, state=state).start()
                 raise AssertionError("it started")
             except RuntimeError as e:
                 assert word in str(e), e
             assert open(db, "rb").read() == content
 
 
-def main() -> int:
-    global BUILD
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--build", default="build")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    BUILD = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), a.build)
-    passed = failed = 0
-    with Daemon(build=a.build) as d:
-        for fn in TESTS:
-            if a.names and not any(n in fn.__name__ for n in a.names):
-                continue
-            t = time.time()
-            try:
-                fn(d)
-                passed += 1
-                print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-            except Exception:  # noqa: BLE001
-                failed += 1
-                print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
-
-
-sys.exit(main())
+sys.exit(suite.main(shared=True))

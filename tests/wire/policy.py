@@ -6,7 +6,6 @@ usage: policy.py [--build DIR] [NAME...]
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -17,14 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from daemon import TOP, Daemon  # noqa: E402
+import suite  # noqa: E402
+from daemon import Daemon  # noqa: E402
+from suite import test, until  # noqa: E402
 
-TESTS = []
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
-BUILD = "build"
 MIB = 1 << 20
 MEMORY = ("memory.limit_in_bytes", "memory.max")
 
@@ -32,11 +29,6 @@ FIELDS = ("runtimes default_runtime max_sessions max_open_sessions max_sessions_
           "cpus cpu_shares pids_limit network_mode oci_runtime work_dir idle_timeout execute_timeout max_read_bytes "
           "persist_containers sandbox_uid workspace_ttl container_ttl tmpfs_size prewarm buildkit native_files native_writes "
           "native_realpath").split()
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
 
 
 def policy(d):
@@ -63,16 +55,6 @@ def rows(state):
             return c.execute("SELECT made_by, change, overlay, file FROM policy ORDER BY seq").fetchall()
         finally:
             c.close()
-
-
-def until(what, seconds=10.0):
-    end = time.time() + seconds * SLOW
-    while True:
-        got = what()
-        if got:
-            return got
-        assert time.time() < end, f"not so after {seconds} s: {got!r}"
-        time.sleep(0.02)
 
 
 def limit_files(state, names):
@@ -224,7 +206,7 @@ def the_answer_is_the_whole_policy(d):
 
 @test
 def ceilings_count_at_once_in_both_directions(_):
-    with Daemon(build=BUILD, SANDBOXD_MAX_SESSIONS="2") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_MAX_SESSIONS="2") as d:
         a, b = d.open("a", tenant="t"), d.open("b", tenant="t")
         assert "limit of 2" in d.open("c", status=429)["detail"]
         put(d, {"max_sessions": 3})
@@ -257,7 +239,7 @@ def timeouts_and_sizes_count_at_once(d):
     put(d, {"max_read_bytes": 8388608})
     assert d.call("POST", "/workspaces/policy-times/read_bytes", {"path": "f"})[0] == 200
     s.close()
-    with Daemon(build=BUILD, SANDBOXD_CLEANUP_INTERVAL="1") as e:
+    with Daemon(build=suite.BUILD, SANDBOXD_CLEANUP_INTERVAL="1") as e:
         idle = e.open("idle")
         put(e, {"idle_timeout": 1})
         until(lambda: e.call("GET", "/sessions/idle")[0] == 404)
@@ -266,7 +248,7 @@ def timeouts_and_sizes_count_at_once(d):
 
 @test
 def new_sessions_get_the_new_limits(_):
-    with Daemon(build=BUILD) as d:
+    with Daemon(build=suite.BUILD) as d:
         put(d, {"mem_limit": "200m", "tmpfs_size": "1m", "default_runtime": "host"})
         s = d.open("new")
         assert str(200 * MIB) in limits(d.state, *MEMORY)
@@ -280,7 +262,7 @@ def new_sessions_get_the_new_limits(_):
 
 @test
 def limits_reach_living_sessions(_):
-    with Daemon(build=BUILD, SANDBOXD_MEM_LIMIT="100m", SANDBOXD_PIDS_LIMIT="64") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_MEM_LIMIT="100m", SANDBOXD_PIDS_LIMIT="64") as d:
         s = d.open("living")
         eat = ["python3", "-c", "b = bytearray(200 << 20); b[::4096] = b'x' * len(b[::4096]); print('had it')"]
         assert s.run(eat)["exit_code"] != 0
@@ -317,7 +299,7 @@ def limits_reach_living_sessions(_):
 
 @test
 def what_the_policy_did_not_change_stays(_):
-    with Daemon(build=BUILD, SANDBOXD_RUNTIMES="one=host,two=host;mem_limit=300m") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_RUNTIMES="one=host,two=host;mem_limit=300m") as d:
         s = d.open("keeps", runtime="two")
         files = [f for f in limit_files(d.state, MEMORY)]
         put(d, {"mem_limit": "500m"})  # of the service: this runtime has its own
@@ -332,7 +314,7 @@ def what_the_policy_did_not_change_stays(_):
 
 @test
 def memory_that_is_in_use_is_not_taken_away(_):
-    with Daemon(build=BUILD, SANDBOXD_MEM_LIMIT="400m") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_MEM_LIMIT="400m") as d:
         s = d.open("uses")
         s.sh("head -c 60000000 /dev/zero > /tmp/x")
         held = s.run(["sh", "-c", "python3 -c \"import time; b = bytearray(150 << 20); b[::4096] = b'x' * len(b[::4096]);"
@@ -363,14 +345,14 @@ def sessions_of_an_earlier_daemon_are_reached(_):
         os.chmod(base, 0o755)
         path = os.path.join(base, "policy.json")
         env = {"SANDBOXD_MEM_LIMIT": "100m", "SANDBOXD_POLICY_OVERRIDES": path}
-        d = Daemon(build=BUILD, state=state, **env).start()
+        d = Daemon(build=suite.BUILD, state=state, **env).start()
         try:
             s = d.open("stays")
             put(d, {"mem_limit": "150m", "cpus": 1})
             until(lambda: str(150 * MIB) in limits(state, *MEMORY))
             for sig in (signal.SIGKILL, signal.SIGTERM):
                 d.stop(sig)
-                d = Daemon(build=BUILD, state=state, **{**env, "SANDBOXD_PIDS_LIMIT": "100"}).start()
+                d = Daemon(build=suite.BUILD, state=state, **{**env, "SANDBOXD_PIDS_LIMIT": "100"}).start()
                 s.daemon = d
                 assert s.sh("echo here")["stdout"] == "here\n"
                 # What it was opened with stays, although the setting is another one now.
@@ -384,7 +366,7 @@ def sessions_of_an_earlier_daemon_are_reached(_):
             # What the file says since also reaches it.
             d.stop(signal.SIGTERM)
             write_file(path, {"mem_limit": "250m", "pids_limit": 300})
-            d = Daemon(build=BUILD, state=state, **env).start()
+            d = Daemon(build=suite.BUILD, state=state, **env).start()
             s.daemon = d
             until(lambda: str(250 * MIB) in limits(state, *MEMORY) and limits(state, "pids.max") == {"301"})
             until(lambda: "300 " in s.sh("grep processes /proc/self/limits")["stdout"])
@@ -396,7 +378,7 @@ def sessions_of_an_earlier_daemon_are_reached(_):
 
 @test
 def sessions_that_sleep_wake_with_the_new_limits(_):
-    with Daemon(build=BUILD, SANDBOXD_MEM_LIMIT="100m") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_MEM_LIMIT="100m") as d:
         s = d.open("sleeper")
         assert d.call("POST", "/v1/sessions/sleeper/sleep")[0] == 204
         put(d, {"mem_limit": "300m"})
@@ -415,7 +397,7 @@ def sessions_that_sleep_wake_with_the_new_limits(_):
 
 @test
 def retention_counts_at_once(_):
-    with Daemon(build=BUILD, SANDBOXD_CLEANUP_INTERVAL="1") as d:
+    with Daemon(build=suite.BUILD, SANDBOXD_CLEANUP_INTERVAL="1") as d:
         d.open("old", tenant="acme").close(purge=False)
         assert [w["session_id"] for w in d.call("GET", "/workspaces")[1]["workspaces"]] == ["old"]
         status, answer = d.call("POST", "/tokens", {"name": "t", "tenant": "other"})
@@ -434,11 +416,11 @@ def retention_counts_at_once(_):
 def a_change_outlives_the_daemon(_):
     for sig in (signal.SIGTERM, signal.SIGKILL):
         with kept_state() as state:
-            d = Daemon(build=BUILD, state=state).start()
+            d = Daemon(build=suite.BUILD, state=state).start()
             put(d, {"max_sessions": 5, "cpus": 1.5, "runtimes": {"host": {"mem_limit": "300m"}}})
             after = put(d, {"cpus": None, "runtimes": {"host": {"pids_limit": 99}}})
             d.stop(sig)
-            with Daemon(build=BUILD, state=state) as d2:
+            with Daemon(build=suite.BUILD, state=state) as d2:
                 assert policy(d2) == after, (policy(d2), after)
                 assert d2.call("GET", "/healthz")[1]["limit"] == 5
                 got = rows(state)
@@ -449,17 +431,17 @@ def a_change_outlives_the_daemon(_):
 @test
 def what_can_no_longer_be_had_is_left_out(_):
     with kept_state() as state:
-        with Daemon(build=BUILD, state=state, SANDBOXD_RUNTIMES="one=host,two=host") as d:
+        with Daemon(build=suite.BUILD, state=state, SANDBOXD_RUNTIMES="one=host,two=host") as d:
             put(d, {"max_sessions": 50, "max_open_sessions": 60, "idle_timeout": 77, "default_runtime": "two",
                     "runtimes": {"two": {"mem_limit": "300m"}, "one": {"mem_limit": "200m"}}})
-        with Daemon(build=BUILD, state=state, SANDBOXD_RUNTIMES="one=host") as d:
+        with Daemon(build=suite.BUILD, state=state, SANDBOXD_RUNTIMES="one=host") as d:
             p = policy(d)
             assert p["idle_timeout"] == 77 and p["max_open_sessions"] == 60 and p["default_runtime"] == "one"
             assert p["runtimes"][0]["mem_limit"] == "200m"
             log = d.log()
             assert log.count("policy_skipped") == 2 and "Unknown runtime: two" in log, log
         # It wasn't forgotten.
-        with Daemon(build=BUILD, state=state, SANDBOXD_RUNTIMES="one=host,two=host") as d:
+        with Daemon(build=suite.BUILD, state=state, SANDBOXD_RUNTIMES="one=host,two=host") as d:
             assert policy(d)["default_runtime"] == "two" and "policy_skipped" not in d.log()
 
 
@@ -474,7 +456,7 @@ def a_full_disk_changes_nothing(_):
         subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
         subprocess.run(["mount", "-o", "loop", image, state], check=True)
         try:
-            with Daemon(build=BUILD, state=state) as d:
+            with Daemon(build=suite.BUILD, state=state) as d:
                 put(d, {"max_sessions": 9})
                 before = policy(d)
                 with open(filler, "wb", buffering=0) as f, contextlib.suppress(OSError):
@@ -490,7 +472,7 @@ def a_full_disk_changes_nothing(_):
                 assert policy(d) == before
                 os.unlink(filler)
                 assert put(d, {"max_sessions": 3})["max_sessions"] == 3
-            with Daemon(build=BUILD, state=state) as d:
+            with Daemon(build=suite.BUILD, state=state) as d:
                 assert policy(d)["max_sessions"] == 3
         finally:
             until(lambda: subprocess.run(["umount", state], capture_output=True).returncode == 0)
@@ -532,7 +514,7 @@ def the_overrides_file(_):
         os.chmod(base, 0o755)
         path = os.path.join(base, "policy.json")
         env = {"SANDBOXD_POLICY_OVERRIDES": path, "SANDBOXD_CLEANUP_INTERVAL": "1"}
-        with Daemon(build=BUILD, state=state, **env) as d:  # missing: normal
+        with Daemon(build=suite.BUILD, state=state, **env) as d:  # missing: normal
             assert policy(d)["max_sessions"] == 100 and "policy_file" not in d.log()
             write_file(path, {"max_sessions": 11, "idle_timeout": 600})
             until(lambda: policy(d)["max_sessions"] == 11)
@@ -556,18 +538,18 @@ def the_overrides_file(_):
             write_file(path, {"max_sessions": 14})
             until(lambda: policy(d)["max_sessions"] == 14)
             assert rows(state)[-1][0] == "overrides file"
-        with Daemon(build=BUILD, state=state, **env) as d:
+        with Daemon(build=suite.BUILD, state=state, **env) as d:
             # Read already: a change that was made later would still count.
             put(d, {"max_sessions": 15})
-        with Daemon(build=BUILD, state=state, **env) as d:
+        with Daemon(build=suite.BUILD, state=state, **env) as d:
             assert policy(d)["max_sessions"] == 15
         write_file(path, {"max_sessions": 16})
-        with Daemon(build=BUILD, state=state, **env) as d:
+        with Daemon(build=suite.BUILD, state=state, **env) as d:
             assert policy(d)["max_sessions"] == 16  # before anybody was served
-        with Daemon(build=BUILD, state=state) as d:
+        with Daemon(build=suite.BUILD, state=state) as d:
             assert policy(d)["max_sessions"] == 16
         write_file(path, {"max_sessions": 17}, mode=0o600)  # root's: garretd isn't
-        with Daemon(build=BUILD, state=state, **env) as d:
+        with Daemon(build=suite.BUILD, state=state, **env) as d:
             assert policy(d)["max_sessions"] == 16 and "Permission denied" in d.log()
 
 
@@ -587,32 +569,8 @@ def settings_that_make_no_sense_are_refused_by_name(_):
     for name, value in rows_:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SANDBOXD_", "GARRET_"))}
         env[f"SANDBOXD_{name}"] = value
-        p = subprocess.run([os.path.join(BUILD, "garretd"), "--check"], env=env, capture_output=True, text=True, timeout=20)
+        p = subprocess.run([os.path.join(suite.BUILD, "garretd"), "--check"], env=env, capture_output=True, text=True, timeout=20)
         assert p.returncode == 1 and f"SANDBOXD_{name}" in p.stderr, (name, value, p)
 
 
-def main() -> int:
-    global BUILD
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--build", default="build")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    BUILD = os.path.join(TOP, a.build)
-    passed = failed = 0
-    with Daemon(build=BUILD) as d:
-        for fn in TESTS:
-            if a.names and not any(n in fn.__name__ for n in a.names):
-                continue
-            t = time.time()
-            try:
-                fn(d)
-                passed += 1
-                print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-            except Exception:  # noqa: BLE001
-                failed += 1
-                print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
-
-
-sys.exit(main())
+sys.exit(suite.main(shared=True))

@@ -6,7 +6,6 @@ usage: runs.py [--build DIR] [NAME...]
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import json
@@ -17,29 +16,18 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 import uuid
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import suite  # noqa: E402
 from daemon import Daemon, Session  # noqa: E402
+from suite import SLOW, test  # noqa: E402
 
-TESTS = []
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
-BUILD = "build"
 # Almost 10 MiB that can be told apart at any offset, with a pause in between: `lines` below.
 COUNT = 655000  # a little less: the limit is that of both streams together
 SCRIPT = "seq -f '%015.0f' 1 {half}; sleep {pause}; seq -f '%015.0f' {next} {all}"
-
-
-class Skip(Exception):
-    pass
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
 
 
 def lines(n: int) -> bytes:
@@ -511,7 +499,7 @@ def an_answer_outlasts_what_it_is_made_from(d):
 
 @test
 def what_is_old_or_too_much_goes(_):
-    with Daemon(build=BUILD, GARRET_RUN_RETENTION="2", GARRET_RUN_BYTES="1000000") as d:
+    with Daemon(build=suite.BUILD, GARRET_RUN_RETENTION="2", GARRET_RUN_BYTES="1000000") as d:
         s = d.open()
         ids = [new_id() for _ in range(60)]
         for rid in ids:
@@ -566,7 +554,7 @@ def many_runs_are_bounded_on_disk_and_in_memory(d):
 @test
 def what_cannot_be_recorded_is_refused_only_when_it_would_be_lost(_):
     # As a full disk does, and without one: garretd may make nothing there.
-    with Daemon(build=BUILD) as d:
+    with Daemon(build=suite.BUILD) as d:
         before, kept, rid = d.open(), new_id(), new_id()
         before.sh("echo kept", run_id=kept)
         owner = os.stat(runs_dir(d))
@@ -608,7 +596,7 @@ def sessions_that_sleep_keep_their_runs(d):
 
 @test
 def a_spool_file_is_never_another_runs(_):
-    with Daemon(build=BUILD, GARRET_RUN_BYTES="300000") as d:
+    with Daemon(build=suite.BUILD, GARRET_RUN_BYTES="300000") as d:
         s = d.open()
         a, b = new_id(), new_id()
         s.sh("head -c 200000 /dev/zero | tr '\\0' a", run_id=a)
@@ -630,7 +618,7 @@ def a_spool_file_is_never_another_runs(_):
 
 def restarted(d: Daemon) -> Daemon:
     d.stop(signal.SIGKILL)
-    return Daemon(build=BUILD, state=d.state).start()
+    return Daemon(build=suite.BUILD, state=d.state).start()
 
 
 def is_open(d: Daemon, sid: str) -> bool:
@@ -640,7 +628,7 @@ def is_open(d: Daemon, sid: str) -> bool:
 @test
 def finished_runs_outlive_the_daemon(_):
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         s, closed = d.open(), d.open()
         whole = lines(COUNT // 4)
         big, small = detach(s, ["sh", "-c", script(0, COUNT // 4)]), new_id()
@@ -671,7 +659,7 @@ def finished_runs_outlive_the_daemon(_):
 @test
 def a_torn_log_loses_only_its_end(_):
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         s = d.open()
         first, second = new_id(), new_id()
         s.sh("echo first", run_id=first)
@@ -681,7 +669,7 @@ def a_torn_log_loses_only_its_end(_):
         folder = os.path.join(runs_dir(d), os.listdir(runs_dir(d))[0])
         log = os.path.join(folder, next(n for n in os.listdir(folder) if n.startswith("log.")))
         os.truncate(log, os.path.getsize(log) - 3)
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         try:
             s.daemon = d
             assert output(s, first)[2] == b"first\n"
@@ -698,7 +686,7 @@ def kill_and_resume(_):
     whole = lines(COUNT)
     want = hashlib.sha256(whole).digest()
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         try:
             s = d.open()
             argv = ["sh", "-c", "echo x >> count; " + script(1.0) + "; cat count >&2; exit 7"]
@@ -745,7 +733,7 @@ def kill_and_resume(_):
 def no_instant_loses_or_repeats_a_run(_):
     """Clients that ask again until they are answered, and a daemon that is killed again and again."""
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         s = d.open()
         over, wrong, answered = threading.Event(), [], []
 
@@ -788,7 +776,7 @@ def no_instant_loses_or_repeats_a_run(_):
 @test
 def followers_do_not_keep_a_daemon_from_ending(_):
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         s = d.open()
         rid = detach(s, ["sh", "-c", "echo begun; sleep 3; echo end"])
         got = []
@@ -799,7 +787,7 @@ def followers_do_not_keep_a_daemon_from_ending(_):
         assert d.stop(signal.SIGTERM) == 0 and time.time() - begin < 2 * SLOW, time.time() - begin
         t.join(10)
         assert [e for e, _ in got[0]] == ["output"], got
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         try:
             s.daemon = d
             more = events(s, rid, out=6)
@@ -814,18 +802,18 @@ def starts_that_fail_lose_nothing(_):
     with tempfile.TemporaryDirectory() as state, socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         s, small = d.open(), new_id()
         s.sh("echo small", run_id=small)
         live = detach(s, ["sh", "-c", "echo begun; sleep 5; echo end"])
         d.stop(signal.SIGKILL)
         for env in ({"SANDBOXD_PORT": str(taken.getsockname()[1])}, {"SANDBOXD_NETWORK_MODE": "host"}):
             try:
-                Daemon(build=BUILD, state=state, **env).start()
+                Daemon(build=suite.BUILD, state=state, **env).start()
             except RuntimeError:
                 continue
             raise AssertionError("it started")
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         try:
             s.daemon = d
             assert output(s, small)[2] == b"small\n"
@@ -862,7 +850,7 @@ def a_token_of_another_tenant_sees_none(d):
 @test
 def a_run_without_a_record_goes_on_as_well(_):
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         try:
             s = d.open()
             owner = os.stat(runs_dir(d))
@@ -892,7 +880,7 @@ def a_run_without_a_record_goes_on_as_well(_):
 @test
 def a_live_stream_ends_with_its_daemon(_):
     with tempfile.TemporaryDirectory() as state:
-        d = Daemon(build=BUILD, state=state).start()
+        d = Daemon(build=suite.BUILD, state=state).start()
         try:
             s = d.open()
             u = urlsplit(d.url)
@@ -927,33 +915,4 @@ def quiet(s: Session, argv, rid: str) -> None:
         pass
 
 
-def main() -> int:
-    global BUILD
-    p = argparse.ArgumentParser()
-    p.add_argument("--build", default=os.environ.get("GARRET_BUILD", "build"))
-    p.add_argument("names", nargs="*")
-    args = p.parse_args()
-    BUILD = args.build
-    passed = failed = skipped = 0
-    with Daemon(build=BUILD) as d:
-        for fn in TESTS:
-            if args.names and fn.__name__ not in args.names:
-                continue
-            begin = time.time()
-            try:
-                fn(d)
-            except Skip as e:
-                skipped += 1
-                print(f"skip {fn.__name__}: {e}", flush=True)
-            except Exception:
-                failed += 1
-                print(f"FAIL {fn.__name__}", flush=True)
-                traceback.print_exc(file=sys.stdout)
-            else:
-                passed += 1
-                print(f"ok   {fn.__name__} ({time.time() - begin:.1f} s)", flush=True)
-    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
-    return 1 if failed or not passed else 0
-
-
-sys.exit(main())
+sys.exit(suite.main(shared=True))

@@ -6,7 +6,6 @@ usage: tokens.py [--build DIR] [NAME...]
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -16,22 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import uuid
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from daemon import TOP, Daemon  # noqa: E402
-
-TESTS = []
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
-BUILD = "build"
-
-
-def test(fn):
-    TESTS.append(fn)
-    return fn
+import suite  # noqa: E402
+from daemon import Daemon  # noqa: E402
+from suite import SLOW, test  # noqa: E402
 
 
 def mint(d, name, status=200, token=None, **fields):
@@ -57,7 +48,7 @@ def run_body(*argv):
 
 def garret(d, *args, code=0, **env):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SANDBOXD_", "GARRET_"))}
-    p = subprocess.run([os.path.join(BUILD, "garret"), *args], capture_output=True, text=True, timeout=30,
+    p = subprocess.run([os.path.join(suite.BUILD, "garret"), *args], capture_output=True, text=True, timeout=30,
                        env={**clean, "GARRET_URL": d.url, "SANDBOXD_TOKEN": d.token, **env})
     assert p.returncode == code, (args, p)
     return p
@@ -317,7 +308,7 @@ def a_session_token_is_not_asked_for_its_scope(d):
 
 @test
 def guesses_are_slowed_down_whatever_they_were(_):
-    with Daemon(build=BUILD) as d:
+    with Daemon(build=suite.BUILD) as d:
         gone = mint(d, "gone", scope="all")
         revoke(d, "gone")
         took = []
@@ -334,13 +325,13 @@ def guesses_are_slowed_down_whatever_they_were(_):
 def tokens_outlive_the_daemon(_):
     for sig in (signal.SIGTERM, signal.SIGKILL):
         with tempfile.TemporaryDirectory() as state:
-            d = Daemon(build=BUILD, state=state).start()
+            d = Daemon(build=suite.BUILD, state=state).start()
             good, gone = mint(d, "good", tenant="acme", read_only=True), mint(d, "gone", scope="all")
             made = d.open("kept", tenant="acme")
             made.sh("echo x > f")
             revoke(d, "gone")
             d.stop(sig)
-            with Daemon(build=BUILD, state=state) as d2:
+            with Daemon(build=suite.BUILD, state=state) as d2:
                 assert d2.call("GET", "/policy", token=good)[0] == 200 and d2.call("GET", "/policy", token=gone)[0] == 401
                 assert [(t["name"], t["active"]) for t in tokens(d2)] == [("good", True), ("gone", False)]
                 assert d2.call("POST", "/workspaces/kept/read", {"path": "f"}, good)[0] == 200
@@ -350,7 +341,7 @@ def tokens_outlive_the_daemon(_):
 @test
 def a_database_of_before_is_brought_up_to_date(_):
     with tempfile.TemporaryDirectory() as state:
-        with Daemon(build=BUILD, state=state) as d:
+        with Daemon(build=suite.BUILD, state=state) as d:
             for name, tenant in (("mine", "other"), ("mine", "acme"), ("theirs", "other"), ("nobodys", None)):
                 d.open(name, tenant=tenant).close(purge=False)
             d.open("purged", tenant="acme").close()
@@ -370,7 +361,7 @@ def a_database_of_before_is_brought_up_to_date(_):
         for name in os.listdir(os.path.join(state, "daemon")):
             if name.startswith("garret.db"):
                 shutil.chown(os.path.join(state, "daemon", name), 1862270975, 1862270975)
-        with Daemon(build=BUILD, state=state) as d:
+        with Daemon(build=suite.BUILD, state=state) as d:
             t = mint(d, "acme", tenant="acme")
             assert {w["session_id"] for w in d.call("GET", "/workspaces", token=t)[1]["workspaces"]} == {"mine"}
             assert d.call("POST", "/sessions", {"session_id": "nobodys"}, t)[0] == 409
@@ -434,28 +425,4 @@ def the_command(d):
         revoke(d, name)
 
 
-def main() -> int:
-    global BUILD
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--build", default="build")
-    ap.add_argument("names", nargs="*")
-    a = ap.parse_args()
-    BUILD = os.path.join(TOP, a.build)
-    passed = failed = 0
-    with Daemon(build=BUILD) as d:
-        for fn in TESTS:
-            if a.names and not any(n in fn.__name__ for n in a.names):
-                continue
-            t = time.time()
-            try:
-                fn(d)
-                passed += 1
-                print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-            except Exception:  # noqa: BLE001
-                failed += 1
-                print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
-
-
-sys.exit(main())
+sys.exit(suite.main(shared=True))

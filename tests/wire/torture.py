@@ -12,15 +12,11 @@ import statistics
 import sys
 import threading
 import time
-import traceback
 import uuid
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from daemon import Daemon  # noqa: E402
-
-TESTS = []
-# The sanitizers make everything slower; what is measured there is only that it ends well.
-SLOW = 4.0 if os.environ.get("GARRET_SANITIZED") else 1.0
+from suite import SLOW, TESTS, Tally, test  # noqa: E402
 
 PROCESSES = r"""
 import os
@@ -34,11 +30,6 @@ for p in sorted(os.listdir('/proc')):
         if int(p) != os.getpid() and p != '1':
             print(p, s, c)
 """
-
-
-def test(fn):  # --long repeats them all on one daemon
-    TESTS.append(fn)
-    return fn
 
 
 def processes(s):
@@ -344,26 +335,18 @@ def main() -> int:
     ap.add_argument("--long", action="store_true")
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
-    passed = failed = 0
+    tally = Tally()
     with Daemon(build=a.build) as d:
-        for fn in TESTS * (10 if a.long else 1):
+        for fn in TESTS * (10 if a.long else 1):  # all on one daemon
             if a.names and not any(n in fn.__name__ for n in a.names):
                 continue
-            t = time.time()
-            try:
-                fn(d)
-                passed += 1
-                print(f"ok   {fn.__name__} ({time.time() - t:.1f} s)", flush=True)
-            except Exception:  # noqa: BLE001
-                failed += 1
-                print(f"FAIL {fn.__name__} ({time.time() - t:.1f} s)\n{traceback.format_exc()}", flush=True)
-                if d.process.poll() is not None:
-                    print(d.log()[-3000:])
-                    break
-        if failed:
+            tally.do(fn, d)
+            if tally.failed and d.process.poll() is not None:
+                print(d.log()[-3000:])
+                break
+        if tally.failed:
             print(d.log()[-2000:])
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed or not passed else 0
+    return tally.end()
 
 
 sys.exit(main())
