@@ -4,7 +4,8 @@
 
 /*
  * Name, HTTP status, exit status of the CLI, default text.  One row feeds the
- * enum, the wire and the command line, so that no two places can disagree.
+ * enum, the wire and the command line, so that no two places can disagree.  The
+ * numbers are part of protocols and of the library's interface: append only.
  */
 #define GARRET_CODE_MAP(X)                                             \
 	X(INVALID, 400, 2, "invalid request")                          \
@@ -27,7 +28,13 @@
 	X(MISUSE, 500, 18, "used in a way that cannot work")           \
 	X(PROTOCOL, 502, 19, "the other side broke the protocol")      \
 	X(CHANGED, 412, 20, "changed meanwhile")                       \
-	X(INTERNAL, 500, 1, "internal error")
+	X(INTERNAL, 500, 1, "internal error")                          \
+	X(READ_ONLY, 403, 21, "the workspace is read-only")            \
+	X(OUTSIDE, 403, 22, "outside the working directory")           \
+	X(TYPE, 400, 23, "an argument of the wrong kind")              \
+	X(ENCODING, 400, 24, "not valid text")                         \
+	X(FAILED, 502, 25, "the workspace failed")                     \
+	X(CANCELLED, 499, 130, "cancelled")
 
 enum garret_code {
 	GARRET_OK = 0,
@@ -48,9 +55,13 @@ struct garret_error {
 	char msg[504];
 };
 
+#ifndef GARRET_PUBLIC
+#define GARRET_PUBLIC __attribute__((visibility("default")))
+#endif
+
 /* Borrowed, static; "unknown" for a number that is no code. */
-const char *garret_code_name(int code);
-int garret_code_http(int code);
-int garret_code_exit(int code);
+GARRET_PUBLIC const char *garret_code_name(int code);
+GARRET_PUBLIC int garret_code_http(int code);
+GARRET_PUBLIC int garret_code_exit(int code);
 
 #endif

@@ -21,7 +21,7 @@ struct command {
 };
 
 extern const struct command command_run, command_serve, command_doctor, command_session,
-	command_exec, command_workspace, command_token;
+	command_exec, command_workspace, command_token, command_conform;
 /* Files of a session. */
 extern const struct command command_ls, command_cat, command_put, command_get, command_cp,
 	command_mv, command_rm, command_mkdir, command_stat, command_find, command_grep,

@@ -21,7 +21,7 @@ bool file_command_begin(struct file_command *c, const struct command *command, i
 	if (used >= 0 && (c->n_words < min || (max && c->n_words > max)))
 		used = garret_fail(&err, GARRET_INVALID, "usage: garret %s %s", command->name,
 				   command->synopsis);
-	if (used < 0 || files_init(&c->files, c->opts.url, &err) < 0) {
+	if (used < 0 || files_prepare(&c->files, c->opts.url, &err) < 0) {
 		c->status = cli_fail(&err);
 		return false;
 	}

@@ -13,7 +13,7 @@
 #define JSON_MAX (16u * 1024 * 1024)
 #define SPOOL_MAX (1024 * 1024) /* of a list in memory; more goes to a file */
 
-int files_init(struct files *f, const char *url, struct garret_error *err)
+int files_prepare(struct files *f, const char *url, struct garret_error *err)
 {
 	*f = (struct files){ 0 };
 	http1_init(&f->http, &f->remote.target);

@@ -15,7 +15,7 @@ struct files {
 };
 
 /* url: see remote_find().  Release it in any case. */
-int files_init(struct files *f, const char *url, struct garret_error *err);
+int files_prepare(struct files *f, const char *url, struct garret_error *err);
 void files_release(struct files *f);
 
 /* ID:PATH with an absolute path; asks for the work directory when it must. */

@@ -15,7 +15,8 @@ static const struct command *const commands[] = {
 	&command_run, &command_exec, &command_session, &command_ls, &command_cat, &command_put,
 	&command_get, &command_cp, &command_mv, &command_rm, &command_mkdir, &command_stat,
 	&command_find, &command_grep, &command_edit, &command_tar, &command_workspace,
-	&command_token, &command_serve, &command_doctor, NULL
+	&command_token, &command_serve, &command_doctor, &command_conform,
+	NULL
 };
 /* clang-format on */
 

@@ -20,6 +20,12 @@ struct provider; /* the implementation's own */
 struct box;      /* one environment */
 struct box_run;  /* one command in it */
 
+/* A directory of the host that is seen inside. */
+struct box_volume {
+	const char *host, *inside; /* absolute */
+	bool read_only;
+};
+
 /* Limits: 0 is the provider's default. */
 struct box_spec {
 	const char *id;
@@ -33,6 +39,12 @@ struct box_spec {
 	/* Where the output goes that an environment can't hold: the name of a directory below
 	 * the provider's runs/, which outlives the box.  NULL with `files`. */
 	const char *runs;
+	const struct box_volume *volumes;
+	unsigned n_volumes;
+	/* NULL, or called as soon as the environment was made, with its id: whatever fails behind
+	 * that, it is there.  At the latest before the box is given out. */
+	void (*named)(void *ctx, const char *id);
+	void *named_ctx;
 };
 
 /* Those that a living environment can be given anew. */
@@ -155,6 +167,8 @@ struct provider_ops {
 	void (*open)(struct provider *p, const struct box_spec *spec, box_opened_fn done,
 		     void *ctx);
 	void (*watch)(struct box *box, box_died_fn died, void *ctx);
+	/* Its work directory, when only the environment knows it (borrowed); NULL: the spec's. */
+	const char *(*work_dir)(const struct box *box);
 	/*
 	 * By what another process finds the box again: a line of text, of an open box.  And
 	 * finding it: NOT_FOUND when it is no more.  Of spec only id and runs count.  Once all

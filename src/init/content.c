@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "init/content.h"
+#include "init/paths.h"
 #include "init/replace.h"
 
 #define PIPE_BYTES (1 << 20)
@@ -157,9 +158,25 @@ static int write_body(struct worker *w, int fd)
 	return 0;
 }
 
+/* Missing parents are made where they were asked for. */
+static int open_append(struct worker *w)
+{
+	const int flags = O_WRONLY | O_APPEND | O_CREAT;
+	int fd = worker_open(w, w->rq.path, flags);
+	char name[PATH_NAME];
+
+	if (fd >= 0 || errno != ENOENT || !(w->rq.flags & FILE_PARENTS))
+		return fd;
+	fd = path_make_parents(w, w->rq.path, name, NULL);
+	if (fd < 0)
+		return -1;
+	fd_close(fd);
+	return worker_open(w, w->rq.path, flags);
+}
+
 static int append(struct worker *w, struct garret_error *err)
 {
-	autoclose int fd = worker_open(w, w->rq.path, O_WRONLY | O_APPEND | O_CREAT);
+	autoclose int fd = open_append(w);
 	struct file_info info = { .name = "" };
 	struct stat st;
 

@@ -55,13 +55,13 @@ int op_stat(struct worker *w, struct garret_error *err)
 }
 
 /* A name that can't be looked at (no right to search) is still one. */
-static bool look_at_entry(int dir, const struct names *ns, size_t i, struct file_info *info,
-			  char *target)
+static bool look_at_entry(struct worker *w, int dir, const struct names *ns, size_t i,
+			  const char *below, struct file_info *info, char *target)
 {
 	const char *name = names_get(ns, i);
 
 	*info = (struct file_info){ .name = name, .type = FILE_OTHER };
-	if (worker_look(dir, name, false, info, target) == 0)
+	if (worker_look_below(w, dir, name, below, false, info, target) == 0)
 		return true;
 	if (errno == ENOENT)
 		return false; /* it went away meanwhile */
@@ -83,7 +83,7 @@ static int list_names(struct worker *w, int fd, struct names *ns, struct garret_
 			return rc;
 		if (w->rq.flags & FILE_NOFOLLOW && ns->list[i].type == DT_LNK)
 			continue;
-		if (!look_at_entry(fd, ns, i, &info, target))
+		if (!look_at_entry(w, fd, ns, i, names_get(ns, i), &info, target))
 			continue;
 		worker_entry(w, &info);
 		w->end.count++;
@@ -124,12 +124,12 @@ static void walk_entry(struct walk *k, int fd, const char *dir, const struct nam
 
 	if (k->w->rq.flags & FILE_NOFOLLOW && ns->list[i].type == DT_LNK)
 		return;
-	if (!look_at_entry(fd, ns, i, &info, target))
-		return;
 	if (!tree_join(path, dir, names_get(ns, i))) {
 		k->w->end.truncated = true;
 		return;
 	}
+	if (!look_at_entry(k->w, fd, ns, i, path, &info, target))
+		return;
 	info.name = path;
 	worker_entry(k->w, &info);
 	k->w->end.count++;

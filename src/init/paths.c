@@ -67,8 +67,59 @@ static int open_how(int dirfd, const char *path, int flags, uint64_t resolve)
 	}
 }
 
+/* ---- confined to the work directory ---- */
+
+/* What is behind the work directory in a path without links; NULL: it is outside. */
+static const char *inside(const struct worker *w, const char *real)
+{
+	const char *dir = w->p->work_dir;
+	const size_t n = dir[1] ? strlen(dir) : 0;
+
+	if (strncmp(real, dir, n) != 0 || (real[n] && real[n] != '/'))
+		return NULL;
+	real += n;
+	while (*real == '/')
+		real++;
+	return *real ? real : ".";
+}
+
+static int outside(struct worker *w)
+{
+	w->outside = true;
+	errno = EXDEV;
+	return -1;
+}
+
+/*
+ * Where the links lead is looked up first, and then opened from the work directory through no
+ * link at all: what somebody turns into a link in between is not followed, and looked up anew.
+ */
+static int open_confined(struct worker *w, const char *path, int flags)
+{
+	for (int tries = 0; tries < RACES_MAX; tries++) {
+		autobuf struct strbuf real = STRBUF_INIT;
+		const char *rest;
+		int fd;
+
+		if (path_real(w, path, &real, NULL) < 0) {
+			errno = EBUSY;
+			return -1;
+		}
+		rest = inside(w, real.buf);
+		if (!rest)
+			return outside(w);
+		fd = open_how(w->root_fd, rest, flags,
+			      RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+		if (fd >= 0 || (errno != ELOOP && errno != EXDEV))
+			return fd;
+	}
+	return -1; /* ELOOP: a loop, or somebody who changes links all the time */
+}
+
 int worker_open(struct worker *w, const char *path, int flags)
 {
+	if (w->rq.flags & FILE_CONFINED)
+		return open_confined(w, path, flags);
 	if (!(w->rq.flags & FILE_RELATIVE))
 		return open_how(AT_FDCWD, path, flags, RESOLVE_NO_MAGICLINKS);
 	return open_how(w->root_fd, *path ? path : ".", flags,
@@ -109,6 +160,13 @@ static int take_name(const char *path, size_t from, size_t to, char name[PATH_NA
 	return 0;
 }
 
+static bool is_work_dir(struct worker *w, const char *path)
+{
+	autobuf struct strbuf real = STRBUF_INIT;
+
+	return path_real(w, path, &real, NULL) == 0 && !strcmp(real.buf, w->p->work_dir);
+}
+
 int worker_open_parent(struct worker *w, const char *path, char name[PATH_NAME],
 		       struct garret_error *err)
 {
@@ -119,33 +177,39 @@ int worker_open_parent(struct worker *w, const char *path, char name[PATH_NAME],
 
 	if (rc < 0)
 		return rc;
-	fd = worker_open(w, parent, O_PATH | O_DIRECTORY);
+	/* The work directory itself has no parent that could be held. */
+	if (w->rq.flags & FILE_CONFINED && is_work_dir(w, path)) {
+		memcpy(name, ".", 2);
+		fd = worker_open(w, path, O_PATH | O_DIRECTORY);
+	} else {
+		fd = worker_open(w, parent, O_PATH | O_DIRECTORY);
+	}
 	return fd < 0 ? garret_fail_errno(err, "%s", path) : fd;
 }
 
 /* One step down, made when it is missing.  fd is closed. */
-static int step_down(int fd, const char *name)
+static int step_down(int fd, const char *name, uint64_t resolve)
 {
 	autoclose int from = fd;
-	int to = open_how(from, name, O_PATH | O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
+	int to = open_how(from, name, O_PATH | O_DIRECTORY, resolve);
 
 	if (to >= 0 || errno != ENOENT)
 		return to;
 	if (mkdirat(from, name, 0777) < 0 && errno != EEXIST)
 		return -1;
-	return open_how(from, name, O_PATH | O_DIRECTORY, RESOLVE_NO_MAGICLINKS);
+	return open_how(from, name, O_PATH | O_DIRECTORY, resolve);
 }
 
-int path_make_parents(struct worker *w, const char *path, char name[PATH_NAME],
+/* Make what is missing of the first `end` bytes of path, from fd (closed) on. */
+static int make_steps(int fd, const char *path, size_t end, uint64_t resolve,
 		      struct garret_error *err)
 {
-	size_t n = trimmed(path), end = last_component(path, n), at = 0;
-	int rc = take_name(path, end, n, name, err);
-	int fd = rc < 0 ? rc : worker_open(w, "/", O_PATH | O_DIRECTORY);
 	char step[PATH_NAME];
+	size_t at = 0;
 
 	while (fd >= 0 && at < end) {
 		size_t to;
+		int rc;
 
 		while (at < end && path[at] == '/')
 			at++;
@@ -158,10 +222,47 @@ int path_make_parents(struct worker *w, const char *path, char name[PATH_NAME],
 			fd_close(fd);
 			return rc;
 		}
-		fd = step_down(fd, step);
+		fd = step_down(fd, step, resolve);
 		at = to;
 	}
-	return fd < 0 && rc >= 0 ? garret_fail_errno(err, "%s", path) : fd;
+	return fd < 0 ? garret_fail_errno(err, "%s", path) : fd;
+}
+
+static int make_confined_parents(struct worker *w, const char *parent, struct garret_error *err)
+{
+	autobuf struct strbuf real = STRBUF_INIT;
+	int rc = path_real(w, parent, &real, err), fd;
+	const char *rest;
+
+	if (rc < 0)
+		return rc;
+	rest = inside(w, real.buf);
+	if (!rest) {
+		(void)outside(w);
+		return garret_fail_errno(err, "%s", parent);
+	}
+	fd = fcntl(w->root_fd, F_DUPFD_CLOEXEC, 3);
+	return make_steps(fd, rest, strcmp(rest, ".") != 0 ? strlen(rest) : 0,
+			  RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS, err);
+}
+
+int path_make_parents(struct worker *w, const char *path, char name[PATH_NAME],
+		      struct garret_error *err)
+{
+	size_t n = trimmed(path), end = last_component(path, n);
+	int rc = take_name(path, end, n, name, err);
+	int fd;
+
+	if (rc < 0)
+		return rc;
+	if (w->rq.flags & FILE_CONFINED) {
+		autofree char *parent = xstrndup(path, end);
+
+		return make_confined_parents(w, parent, err);
+	}
+	fd = worker_open(w, "/", O_PATH | O_DIRECTORY);
+	return fd < 0 ? garret_fail_errno(err, "%s", path)
+		      : make_steps(fd, path, end, RESOLVE_NO_MAGICLINKS, err);
 }
 
 int path_place(struct worker *w, const char *path, char name[PATH_NAME], struct garret_error *err)
@@ -219,6 +320,30 @@ int worker_look(int dirfd, const char *name, bool nofollow, struct file_info *in
 		return 0;
 	}
 	worker_fill_info(info, info->link && !nofollow ? &to : &st);
+	return 0;
+}
+
+int worker_look_below(struct worker *w, int dirfd, const char *name, const char *below,
+		      bool nofollow, struct file_info *info, char *target)
+{
+	autofree char *path = NULL;
+	autoclose int fd = -EBADF;
+	struct stat st;
+
+	if (nofollow || !(w->rq.flags & FILE_CONFINED))
+		return worker_look(dirfd, name, nofollow, info, target);
+	if (worker_look(dirfd, name, true, info, target) < 0)
+		return -1;
+	if (!info->link)
+		return 0;
+	/* Nothing is said of what is outside: that link leads nowhere. */
+	path = xasprintf("%s/%s", w->rq.path, below);
+	fd = open_confined(w, path, O_PATH);
+	w->outside = false;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		info->type = FILE_DANGLING;
+	else
+		worker_fill_info(info, &st);
 	return 0;
 }
 

@@ -189,7 +189,7 @@ static int glob_item(void *ctx, const struct treewalk_item *it, struct garret_er
 	if ((s->glob.dir_only && it->type != DT_DIR) || !glob_match(&s->glob, it->path) ||
 	    is_left_out(s, it))
 		return 0;
-	if (worker_look(it->dir, it->name, nofollow, &info, target) < 0)
+	if (worker_look_below(w, it->dir, it->name, it->path, nofollow, &info, target) < 0)
 		return 0; /* gone */
 	if (info.type != FILE_REGULAR && !dirs_too)
 		return 0;

@@ -331,12 +331,18 @@ static int carry_out(struct worker *w, struct garret_error *err)
 
 	if (rc == 0 && table[rq->op].to)
 		rc = check_path(rq, rq->to, err);
-	if (rc == 0 && rq->flags & FILE_RELATIVE && w->root_fd < 0) {
+	w->outside = false;
+	if (rc == 0 && rq->flags & (FILE_RELATIVE | FILE_CONFINED) && w->root_fd < 0) {
 		w->root_fd = open(w->p->work_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		if (w->root_fd < 0)
 			rc = garret_fail_errno(err, "open the work directory");
 	}
-	return rc < 0 ? rc : table[rq->op].fn(w, err);
+	if (rc == 0)
+		rc = table[rq->op].fn(w, err);
+	if (rc < 0 && w->outside)
+		rc = garret_fail(err, GARRET_OUTSIDE, "%s: outside the working directory",
+				 rq->path);
+	return rc;
 }
 
 static void serve(struct worker *w)

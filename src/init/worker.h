@@ -20,7 +20,8 @@
 struct worker {
 	int sock;
 	const struct init_params *p;
-	int root_fd; /* FILE_RELATIVE: the work directory, or -EBADF */
+	int root_fd;  /* FILE_RELATIVE, FILE_CONFINED: the work directory, or -EBADF */
+	bool outside; /* FILE_CONFINED: a path led out of it */
 	uint64_t due_ms, peer_ms;
 	struct file_request rq; /* strings in `request` */
 	struct file_end end;
@@ -64,7 +65,8 @@ void worker_undo_append(struct worker *w);
 /*
  * Open an absolute path of the session.  Never through a magic link of /proc,
  * never waiting (O_NONBLOCK), close-on-exec.  With FILE_RELATIVE below the root
- * and through no link at all.  -1 with errno.
+ * and through no link at all, with FILE_CONFINED to nowhere but below the root.
+ * -1 with errno.
  */
 int worker_open(struct worker *w, const char *path, int flags);
 /* The directory that holds path (O_PATH) and the last component; trailing slashes don't count. */
@@ -74,6 +76,9 @@ int worker_open_parent(struct worker *w, const char *path, char name[256] /* PAT
 void worker_fill_info(struct file_info *info, const struct stat *st);
 /* Look at name below dirfd, through a link unless nofollow; target (PATH_MAX) may be NULL. */
 int worker_look(int dirfd, const char *name, bool nofollow, struct file_info *info, char *target);
+/* The same for an entry at `below` under the request's path; keeps FILE_CONFINED. */
+int worker_look_below(struct worker *w, int dirfd, const char *name, const char *below,
+		      bool nofollow, struct file_info *info, char *target);
 
 /* ---- operations: each file has a few; the table is in worker.c ---- */
 

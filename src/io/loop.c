@@ -18,6 +18,7 @@
 
 #define ROUND_MAX 64 /* enough to amortise epoll_wait, small enough to stay fair */
 #define SIGNALS_MAX 8
+#define REMOVED_MAX 256
 
 struct loop {
 	int epoll_fd;
@@ -30,6 +31,11 @@ struct loop {
 	struct loop_later *later_first, **later_last;
 
 	struct loop_io *ready[ROUND_MAX];
+
+	/* Sources that were removed by others while the round waited: what came for them is void. */
+	bool idle;
+	const struct loop_io *removed[REMOVED_MAX];
+	unsigned n_removed; /* above REMOVED_MAX: whatever came is void */
 
 	struct loop_io signal_io;
 	sigset_t signal_set;
@@ -98,6 +104,8 @@ void loop_io_remove(struct loop_io *io)
 	(void)epoll_ctl(io->loop->epoll_fd, EPOLL_CTL_DEL, io->fd, NULL);
 	if (io->slot)
 		*io->slot = NULL;
+	if (io->loop->idle && io->loop->n_removed++ < REMOVED_MAX)
+		io->loop->removed[io->loop->n_removed - 1] = io;
 	io->slot = NULL;
 	io->fd = -EBADF;
 }
@@ -225,7 +233,7 @@ int loop_signal(struct loop *l, int signo, void (*fn)(void *ctx, int signo), voi
 	return loop_io_add(l, &l->signal_io, fd, EPOLLIN, on_signal, l, err);
 }
 
-static int next_timeout(const struct loop *l)
+int loop_next(const struct loop *l)
 {
 	uint64_t now;
 
@@ -289,18 +297,62 @@ static void call_later(struct loop *l)
 
 int loop_run(struct loop *l)
 {
-	struct epoll_event events[ROUND_MAX];
-
-	while (!l->quit) {
-		int n = epoll_wait(l->epoll_fd, events, ROUND_MAX, next_timeout(l));
-
-		if (n > 0)
-			call_ready(l, events, n);
-		call_timers(l);
-		call_later(l);
-	}
+	while (!l->quit)
+		loop_once(l, -1, NULL, NULL);
 	l->quit = false; /* asked before the loop ran, it counts as well */
 	return l->status;
+}
+
+static bool was_removed(const struct loop *l, const struct loop_io *io)
+{
+	for (unsigned i = 0; i < l->n_removed; i++)
+		if (l->removed[i] == io)
+			return true;
+	return false;
+}
+
+static int drop_removed(struct loop *l, struct epoll_event *events, int n)
+{
+	int kept = 0;
+
+	if (l->n_removed > REMOVED_MAX)
+		n = 0; /* level-triggered: what counts comes again */
+	for (int i = 0; i < n; i++)
+		if (!was_removed(l, events[i].data.ptr))
+			events[kept++] = events[i];
+	l->n_removed = 0;
+	return kept;
+}
+
+void loop_once(struct loop *l, int wait_ms, void (*idle)(void *ctx, bool idle), void *ctx)
+{
+	struct epoll_event events[ROUND_MAX];
+	const int next = loop_next(l);
+	int n;
+
+	if (next >= 0 && (wait_ms < 0 || next < wait_ms))
+		wait_ms = next;
+	if (idle && wait_ms) {
+		l->idle = true;
+		idle(ctx, true);
+		n = epoll_wait(l->epoll_fd, events, ROUND_MAX, wait_ms);
+		idle(ctx, false);
+		l->idle = false;
+		if (n > 0 && l->n_removed)
+			n = drop_removed(l, events, n);
+		l->n_removed = 0;
+	} else {
+		n = epoll_wait(l->epoll_fd, events, ROUND_MAX, wait_ms);
+	}
+	if (n > 0)
+		call_ready(l, events, n);
+	call_timers(l);
+	call_later(l);
+}
+
+int loop_fd(const struct loop *l)
+{
+	return l->epoll_fd;
 }
 
 void loop_quit(struct loop *l, int status)

@@ -50,6 +50,18 @@ struct loop *loop_free(struct loop *l); /* NULL is fine; returns NULL */
 int loop_run(struct loop *l);
 void loop_quit(struct loop *l, int status);
 
+/*
+ * For a loop that is entered round by round: one round, which waits at most wait_ms (-1: as
+ * long as it takes) for something to do.  idle (may be NULL) is called with true before it
+ * waits and with false behind that: between the two other threads may use the loop, if they
+ * exclude each other, and wake it when what they did is to be looked at.
+ */
+void loop_once(struct loop *l, int wait_ms, void (*idle)(void *ctx, bool idle), void *ctx);
+/* Readable when there is something for loop_once() to do; but see loop_next(). */
+int loop_fd(const struct loop *l);
+/* Milliseconds until the next timer is due or something else is to be done; -1: none. */
+int loop_next(const struct loop *l);
+
 int loop_io_add(struct loop *l, struct loop_io *io, int fd, uint32_t events,
 		void (*fn)(struct loop_io *, uint32_t), void *ctx, struct garret_error *err);
 void loop_io_mod(struct loop_io *io, uint32_t events);

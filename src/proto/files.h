@@ -95,7 +95,8 @@ enum file_flags {
 	FILE_DIRS_FIRST = 1 << 15, /* LIST */
 	FILE_DIRS_TOO = 1 << 16,   /* GLOB: directories as well as files */
 	FILE_LATIN = 1 << 17,      /* TEXT: what isn't UTF-8 is Latin-1; else it is refused */
-	FILE_FLAGS_END = 1 << 18
+	FILE_CONFINED = 1 << 18, /* only in the work directory, whatever links there are: OUTSIDE */
+	FILE_FLAGS_END = 1 << 19
 };
 
 /* What a file was when it was looked at: it changes when the file does. */

@@ -190,8 +190,39 @@ static void host_name(const char *id, char out[64])
 		*p = '-';
 }
 
+struct volumes {
+	int fds[ENGINE_VOLUMES_MAX];
+	unsigned n;
+};
+
+static void volumes_close(struct volumes *v)
+{
+	while (v->n)
+		fd_close(v->fds[--v->n]);
+}
+
+/* Opened as who we are: the engine gives what that one could open itself, nothing more. */
+static int volumes_open(const struct box_spec *spec, struct engine_open *o, struct volumes *v,
+			struct garret_error *err)
+{
+	if (spec->n_volumes > ENGINE_VOLUMES_MAX)
+		return garret_fail(err, GARRET_INVALID, "volumes: at most %d", ENGINE_VOLUMES_MAX);
+	for (unsigned i = 0; i < spec->n_volumes; i++) {
+		const struct box_volume *volume = &spec->volumes[i];
+		int fd = open(volume->host, O_PATH | O_CLOEXEC);
+
+		if (fd < 0)
+			return garret_fail_errno(err, "volumes: %s", volume->host);
+		v->fds[v->n++] = fd;
+		o->volumes[i] = (struct engine_volume){ volume->inside, volume->read_only };
+	}
+	o->n_volumes = spec->n_volumes;
+	return 0;
+}
+
 static int begin_open(struct box *b, const struct box_spec *spec, struct garret_error *err)
 {
+	__attribute__((cleanup(volumes_close))) struct volumes volumes = { .n = 0 };
 	char host[64];
 	struct engine_open o = { .id = spec->id,
 				 .runtime = spec->runtime,
@@ -218,7 +249,9 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 	if (getrandom(b->nonce, sizeof(b->nonce), 0) != (ssize_t)sizeof(b->nonce))
 		return garret_fail_errno(err, "random bytes");
 	memcpy(o.nonce, b->nonce, sizeof(o.nonce));
-	rc = socket_take(b->p, &control, err);
+	rc = volumes_open(spec, &o, &volumes, err);
+	if (rc == 0)
+		rc = socket_take(b->p, &control, err);
 	if (rc < 0)
 		return rc;
 	sock = control.fd;
@@ -227,7 +260,7 @@ static int begin_open(struct box *b, const struct box_spec *spec, struct garret_
 	if (rc < 0)
 		return rc;
 	b->asked = true;
-	engine_client_open(b->p->engine, &o, sock, NULL, on_opened, b);
+	engine_client_open(b->p->engine, &o, sock, volumes.fds, on_opened, b);
 	return 0;
 }
 

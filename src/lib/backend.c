@@ -1,0 +1,309 @@
+#include "lib/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+
+/* ---- making and finding ---- */
+
+static struct backend *backend_new(struct garret_context *c)
+{
+	struct backend *b = xnew(struct backend);
+
+	b->context = c;
+	b->refs = 1;
+	b->settled = true;
+	list_init(&b->link);
+	c->users++;
+	return b;
+}
+
+struct backend *backend_find(struct garret_provider *p, const char *id)
+{
+	struct backend *b;
+
+	list_foreach (b, &p->backends, link)
+		if (b->has_ref && !b->dead && !strcmp(b->ref.id, id))
+			return b;
+	return NULL;
+}
+
+struct backend *backend_get(struct garret_provider *p, const struct garret_ref *ref)
+{
+	const char *name = ref ? ref->id : p->kind->named(p->options);
+	struct backend *b = NULL, *at;
+
+	if (ref)
+		b = backend_find(p, ref->id);
+	/* Those without a ref share the one of the name; who has a ref makes none. */
+	if (!ref && name)
+		list_foreach (at, &p->backends, link)
+			if (!at->dead && (!at->attach || at->box) && !strcmp(at->id, name))
+				b = at;
+	if (b) {
+		if (!b->refs)
+			provider_hold(p);
+		backend_hold(b);
+		return b;
+	}
+	b = backend_new(p->context);
+	b->provider = p;
+	b->ends = p->kind->ends(p->options);
+	provider_hold(p);
+	list_append(&p->backends, &b->link);
+	if (name)
+		(void)snprintf(b->id, sizeof(b->id), "%s", name);
+	if (ref) {
+		b->ref = *ref;
+		b->has_ref = b->attach = true;
+	}
+	return b;
+}
+
+struct backend *backend_unavailable(struct garret_context *c, const char *reason, bool none)
+{
+	struct backend *b = backend_new(c);
+
+	b->reason = xstrdup(reason);
+	b->none = none;
+	return b;
+}
+
+void backend_hold(struct backend *b)
+{
+	b->refs++;
+}
+
+static void backend_free(struct backend *b)
+{
+	struct garret_provider *p = b->provider;
+
+	list_remove(&b->link);
+	b->context->users--;
+	free(b->working_dir);
+	free(b->reason);
+	free(b);
+	if (p)
+		provider_drop(p);
+}
+
+/* ---- closing ---- */
+
+struct closing {
+	struct garret_provider *provider;
+	box_done_fn done;
+	void *ctx;
+};
+
+static void on_closed(void *ctx, const struct garret_error *err)
+{
+	struct closing *c = ctx;
+
+	c->provider->closing--;
+	if (c->done)
+		c->done(c->ctx, err);
+	free(c);
+}
+
+void backend_close(struct backend *b, enum box_close how, box_done_fn done, void *ctx)
+{
+	struct closing *c = xnew(struct closing);
+
+	*c = (struct closing){ b->provider, done, ctx };
+	b->provider->closing++;
+	b->provider->ops->close(b->box, how, on_closed, c);
+	b->box = NULL;
+	b->dead = true;
+}
+
+void backend_drop(struct backend *b)
+{
+	struct garret_provider *p = b->provider;
+
+	if (--b->refs)
+		return;
+	if (b->box && (b->dead || b->ends))
+		backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
+	/* One that goes on is found again by its ref; it is the provider's now. */
+	if (!b->box)
+		backend_free(b);
+	else
+		provider_drop(p);
+}
+
+/* ---- opening ---- */
+
+static void settle(struct backend *b)
+{
+	b->settled = true;
+	b->opening = NULL;
+	b->asking = NULL;
+	backend_drop(b); /* the opening held it */
+}
+
+static void on_died(void *ctx)
+{
+	struct backend *b = ctx;
+
+	b->dead = true;
+}
+
+/* The create call has returned: whatever fails now, the environment is there. */
+static void on_named(void *ctx, const char *id)
+{
+	struct backend *b = ctx;
+
+	if (b->has_ref)
+		return;
+	(void)snprintf(b->ref.provider, sizeof(b->ref.provider), "%s", b->provider->name);
+	(void)snprintf(b->ref.id, sizeof(b->ref.id), "%s", id);
+	b->has_ref = b->attach = true;
+}
+
+static void opened(struct backend *b)
+{
+	b->box = b->opening;
+	if (b->provider->kind->opened)
+		b->provider->kind->opened(b->provider, b);
+	settle(b);
+}
+
+static void on_work_dir(void *ctx, const struct file_end *end, const struct garret_error *err)
+{
+	struct backend *b = ctx;
+
+	b->asking = NULL;
+	if (err || !end->path || *end->path != '/') {
+		if (err)
+			b->open_error = *err;
+		else
+			(void)garret_fail(&b->open_error, GARRET_PROTOCOL,
+					  "the working directory has no path");
+		b->box = b->opening;
+		backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
+		b->dead = b->open_error.code == GARRET_GONE;
+		settle(b);
+		return;
+	}
+	b->working_dir = xstrdup(end->path);
+	opened(b);
+}
+
+static const struct file_events work_dir_events = { .end = on_work_dir };
+
+/* The last thing to know of a box: where its files are. */
+static void ask_work_dir(struct backend *b, struct box *box)
+{
+	struct file_request rq = { .op = FILE_REALPATH, .to = "", .pattern = "", .include = "" };
+	struct box_spec spec = { 0 };
+
+	b->box = NULL;
+	b->opening = box;
+	if (b->working_dir) {
+		opened(b);
+		return;
+	}
+	b->provider->kind->spec(b->provider, &spec);
+	rq.path = b->provider->ops->work_dir ? b->provider->ops->work_dir(box) : spec.work_dir;
+	b->asking = b->provider->ops->file(box, &rq, &work_dir_events, b, &b->open_error);
+	if (!b->asking) {
+		b->box = box;
+		backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
+		b->dead = b->open_error.code == GARRET_GONE;
+		settle(b);
+	}
+}
+
+static void on_opened(void *ctx, struct box *box, const struct garret_error *err)
+{
+	struct backend *b = ctx;
+
+	if (err) {
+		b->open_error = *err;
+		/* What was there once is gone; it is never made anew. */
+		if (b->attach && err->code == GARRET_NOT_FOUND)
+			(void)garret_fail(&b->open_error, GARRET_GONE, "%s \"%s\" no longer exists",
+					  b->provider->name, b->ref.id);
+		settle(b);
+		return;
+	}
+	on_named(b, b->id);
+	b->provider->ops->watch(box, on_died, b);
+	ask_work_dir(b, box);
+}
+
+void backend_found(struct backend *b, struct box *box)
+{
+	b->box = box;
+	b->provider->ops->watch(box, on_died, b);
+}
+
+static int make_id(struct backend *b, struct garret_error *err)
+{
+	uint8_t random[8];
+
+	if (b->id[0])
+		return 0;
+	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+		return garret_fail_errno(err, "random bytes");
+	hex_encode(random, sizeof(random), stpcpy(b->id, "s-"));
+	return 0;
+}
+
+static int begin(struct backend *b, struct garret_error *err)
+{
+	const struct provider_kind *kind = b->provider->kind;
+	struct box_spec spec = { 0 };
+	int rc = make_id(b, err);
+
+	if (rc < 0)
+		return rc;
+	kind->spec(b->provider, &spec);
+	spec.id = b->id;
+	spec.runs = b->id;
+	spec.attach = b->attach;
+	spec.named = on_named;
+	spec.named_ctx = b;
+	memset(&b->open_error, 0, sizeof(b->open_error));
+	b->settled = false;
+	backend_hold(b);
+	if (!kind->adopt || !kind->adopt(b->provider, &spec, on_opened, b))
+		b->provider->ops->open(b->provider->impl, &spec, on_opened, b);
+	return 0;
+}
+
+int backend_open(struct backend *b, const struct garret_cancel *cancel, struct garret_error *err)
+{
+	int rc;
+
+	if (!b->provider)
+		return garret_fail(err, GARRET_GONE, "%s", b->reason);
+	rc = cancel_asked(cancel) ? garret_fail(err, GARRET_CANCELLED, "cancelled")
+				  : provider_start(b->provider, cancel, err);
+	if (rc < 0)
+		return rc;
+	if (!b->box && !b->dead && b->settled) {
+		rc = begin(b, err);
+		if (rc < 0)
+			return rc;
+	} else if (b->box && !b->working_dir && b->settled && !b->dead) {
+		b->settled = false;
+		backend_hold(b);
+		ask_work_dir(b, b->box);
+	}
+	rc = context_wait(b->context, &b->settled, cancel, 0, err);
+	if (rc < 0)
+		return rc; /* the opening goes on, and keeps its ref */
+	if (b->dead)
+		return garret_fail(err, GARRET_GONE, "%s \"%s\" is gone", b->provider->name,
+				   b->has_ref ? b->ref.id : b->id);
+	if (b->box)
+		return 0;
+	if (err)
+		*err = b->open_error;
+	return -(int)b->open_error.code;
+}

@@ -1,0 +1,77 @@
+/*
+ * Kinds of providers, as the library sees them: a row of functions per kind.  All of them but
+ * the custom ones end in a `struct provider_ops` (core/provider.h), which does the work.
+ *
+ * Every function is called with the context's lock held.
+ */
+#ifndef LIB_KIND_H
+#define LIB_KIND_H
+
+#include "base/list.h"
+#include "core/provider.h"
+#include "lib/context.h"
+#include "lib/options.h"
+
+struct backend;
+
+struct provider_kind {
+	const char *name;
+	const struct option_row *options;
+	bool takes_store;
+	unsigned abilities; /* enum garret_abilities, of every environment of this kind */
+
+	/* Options that don't go together.  No I/O. */
+	int (*check)(const struct garret_options *o, struct garret_error *err);
+	/* Would this id be attached to?  No I/O. */
+	bool (*owns)(const struct garret_options *o, const char *id);
+	/* The id of the one that is opened without a ref, or NULL: the provider finds one. */
+	const char *(*named)(const struct garret_options *o);
+	/* Set p->ops and p->impl; may wait (context_wait()).  Once, before anything else. */
+	int (*start)(struct garret_provider *p, const struct garret_cancel *cancel,
+		     struct garret_error *err);
+	/* Release p->impl, when no box of ours is open. */
+	void (*stop)(struct garret_provider *p);
+	/* Fill what the options say of a box.  Strings are borrowed from the options. */
+	void (*spec)(struct garret_provider *p, struct box_spec *spec);
+	/*
+	 * Another way to an environment that may be living already (NULL: none): true when it
+	 * took over the opening and will call done.
+	 */
+	bool (*adopt)(struct garret_provider *p, const struct box_spec *spec, box_opened_fn done,
+		      void *ctx);
+	/* It is open under that id: remember what finds it again.  NULL is fine. */
+	void (*opened)(struct garret_provider *p, struct backend *b);
+	/* It was removed.  NULL is fine. */
+	void (*forgotten)(struct garret_provider *p, const char *id);
+	/* Is it to end when nobody holds a handle on it any more? */
+	bool (*ends)(const struct garret_options *o);
+};
+
+struct garret_provider {
+	unsigned refs;
+	struct garret_context *context;
+	const struct provider_kind *kind; /* NULL: custom */
+	char name[GARRET_PROVIDER_MAX];
+	struct garret_options *options;
+	struct garret_custom custom;
+
+	const struct provider_ops *ops;
+	struct provider *impl;
+	bool starting, started;
+	struct list backends; /* those that are, or may become, open */
+	unsigned closing;     /* boxes on their way out */
+	void *own;            /* the kind's */
+};
+
+/* UNSUPPORTED when it wasn't built in, INVALID for a name that is none. */
+int provider_kind_find(const char *name, const struct provider_kind **ret,
+		       struct garret_error *err);
+/* Start it unless it is; others that start it meanwhile are waited for. */
+int provider_start(struct garret_provider *p, const struct garret_cancel *cancel,
+		   struct garret_error *err);
+void provider_hold(struct garret_provider *p);
+void provider_drop(struct garret_provider *p);
+
+extern const struct provider_kind native_kind, state_kind;
+
+#endif
