@@ -16,7 +16,10 @@ struct garret_cancel;
  */
 struct garret_context_options {
 	size_t size;
-	/* The directory of garret-engine and garret-init; NULL: as the library was built. */
+	/*
+	 * The directory of garret-engine and garret-init; NULL: the variable GARRET_PROGRAM_DIR,
+	 * or as the library was built.
+	 */
 	const char *program_dir;
 };
 

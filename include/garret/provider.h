@@ -59,10 +59,20 @@ GARRET_PUBLIC void garret_options_set_notice(struct garret_options *o, garret_no
 struct garret_store {
 	size_t size;
 	void *data;
-	/* *ret is malloc()ed by the callback and freed by the library. */
-	int (*load)(void *data, const char *id, char **ret, size_t *ret_bytes);
-	/* The whole document, new or changed; it must be kept when this returns. */
-	int (*save)(void *data, const char *id, const char *text, size_t bytes);
+	/*
+	 * *ret is malloc()ed by the callback and freed by the library; *ret_version is the store's
+	 * number for this text, never 0.
+	 */
+	int (*load)(void *data, const char *id, char **ret, size_t *ret_bytes,
+		    uint64_t *ret_version);
+	/*
+	 * Put the whole document in the place of exactly that version (0: there is none yet), to be
+	 * kept when this returns; CHANGED when another one is there.  Then the library loads that
+	 * one and makes its change again, unless somebody else changed the same path: the caller
+	 * gets CHANGED, and nobody's file is lost.
+	 */
+	int (*save)(void *data, const char *id, const char *text, size_t bytes, uint64_t version,
+		    uint64_t *ret_version);
 	int (*remove)(void *data, const char *id);
 };
 GARRET_PUBLIC int garret_options_set_store(struct garret_options *o,

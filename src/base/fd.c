@@ -114,6 +114,26 @@ int fd_set_cloexec(int fd, bool on)
 	return set_flag(fd, F_GETFD, F_SETFD, FD_CLOEXEC, on);
 }
 
+/*
+ * For one name the same without openat2, which a container's filter or an emulator may not
+ * know: no link is followed, and the file system is looked at behind it.
+ */
+static int open_one_beneath(int dirfd, const char *name, int flags, mode_t mode)
+{
+	autoclose int fd = openat(dirfd, name, flags | O_NOFOLLOW | O_CLOEXEC, mode);
+	struct stat st, dir;
+
+	if (fd < 0)
+		return -1;
+	if (fstat(fd, &st) < 0 || fstat(dirfd, &dir) < 0)
+		return -1;
+	if (st.st_dev != dir.st_dev || S_ISLNK(st.st_mode)) {
+		errno = S_ISLNK(st.st_mode) ? ELOOP : EXDEV;
+		return -1;
+	}
+	return take_fd(&fd);
+}
+
 int open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 {
 	struct open_how how = {
@@ -128,6 +148,8 @@ int open_beneath(int dirfd, const char *path, int flags, mode_t mode)
 		/* EAGAIN: a rename raced with the walk; bounded, so nobody can keep us here. */
 		if (fd < 0 && (errno == EINTR || (errno == EAGAIN && tries < 32)))
 			continue;
+		if (fd < 0 && errno == ENOSYS && !strchr(path, '/') && strcmp(path, "..") != 0)
+			return open_one_beneath(dirfd, path, flags, mode);
 		return (int)fd;
 	}
 }

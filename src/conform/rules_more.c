@@ -237,7 +237,13 @@ static void confined(struct ground *g)
 {
 	const char *dir = ground_dir(g);
 	struct garret_workspace *w = NULL;
+	autofree char *wd = NULL;
 
+	WANT_OK(g, garret_working_dir(g->shared, &wd, err));
+	if (!wd[1]) {
+		ground_skip(g, "its working directory is /, which nothing is outside of");
+		return;
+	}
 	WANT_OK(g, garret_wrap_confined(g->shared, &w, err));
 	check_confined(g, w, dir);
 	if (!g->failed && g->abilities & GARRET_HAS_COMMANDS)

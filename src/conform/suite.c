@@ -176,7 +176,8 @@ static int open_ground(struct ground *g, const struct conform_options *o, struct
 		rc = garret_workspace_abilities(g->shared, &g->abilities, err);
 	for (const char *const *s = o->settings; s && *s; s++)
 		g->named = g->named || !strncmp(*s, "name=", 5) ||
-			   !strncmp(*s, "session_name=", 13) || !strncmp(*s, "container_name=", 15);
+			   !strncmp(*s, "session_name=", 13) ||
+			   !strncmp(*s, "container_name=", 15) || !strncmp(*s, "file=", 5);
 	return rc;
 }
 

@@ -6,7 +6,7 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
-#include "init/glob.h"
+#include "text/glob.h"
 
 struct rule {
 	struct glob glob;

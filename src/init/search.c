@@ -17,11 +17,11 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "init/glob.h"
-#include "init/grep.h"
 #include "init/ignore.h"
 #include "init/paths.h"
 #include "init/treewalk.h"
+#include "text/glob.h"
+#include "text/grep.h"
 
 #define RESULTS_MAX 1000000
 
@@ -232,13 +232,20 @@ static int found(void *ctx, struct file_match *m, struct garret_error *err)
 	return 0;
 }
 
+static int check_time(void *ctx, struct garret_error *err)
+{
+	const struct search *s = ctx;
+
+	return worker_check_time(s->w, err);
+}
+
 /* 0, TREEWALK_STOP or -code. */
 static int grep_file(struct search *s, int fd, const char *name, struct garret_error *err)
 {
 	int rc;
 
 	s->name = name;
-	rc = grep_fd(s->w, &s->grep, fd, !*name, err);
+	rc = grep_fd(&s->grep, fd, !*name, err);
 	if (rc < 0) {
 		strbuf_reset(&s->w->end_path);
 		strbuf_addstr(&s->w->end_path, *name ? name : s->w->rq.path);
@@ -306,6 +313,7 @@ int op_grep(struct worker *w, struct garret_error *err)
 		rc = grep_compile(&s.grep, w->rq.pattern, w->rq.flags, err);
 	if (rc == 0) {
 		s.grep.found = found;
+		s.grep.check = check_time;
 		s.grep.ctx = &s;
 		rc = grep_root(&s, err);
 		rc = rc < 0 ? rc : 0;

@@ -7,6 +7,9 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/time.h"
+
+#define BUSY_STEP_MS 20
 
 /* ---- making and finding ---- */
 
@@ -218,10 +221,29 @@ static void ask_work_dir(struct backend *b, struct box *box)
 	}
 }
 
+static void ask_again(struct loop_timer *t);
+
+/* What is just ending is waited for; what is somebody else's is not for long. */
+static bool is_busy(struct backend *b, const struct garret_error *err)
+{
+	const unsigned wait = b->provider->kind->busy_ms;
+
+	if (!wait || err->code != GARRET_CONFLICT)
+		return false;
+	if (!b->busy_until_ms)
+		b->busy_until_ms = now_ms() + wait;
+	if (now_ms() >= b->busy_until_ms)
+		return false;
+	loop_timer_set(b->context->loop, &b->again, now_ms() + BUSY_STEP_MS, ask_again, b);
+	return true;
+}
+
 static void on_opened(void *ctx, struct box *box, const struct garret_error *err)
 {
 	struct backend *b = ctx;
 
+	if (err && is_busy(b, err))
+		return;
 	if (err) {
 		b->open_error = *err;
 		/* What was there once is gone; it is never made anew. */
@@ -244,35 +266,46 @@ void backend_found(struct backend *b, struct box *box)
 
 static int make_id(struct backend *b, struct garret_error *err)
 {
-	uint8_t random[8];
+	const bool hex = b->provider->kind->hex_ids;
+	uint8_t random[16];
 
 	if (b->id[0])
 		return 0;
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return garret_fail_errno(err, "random bytes");
-	hex_encode(random, sizeof(random), stpcpy(b->id, "s-"));
+	hex_encode(random, hex ? 16 : 8, stpcpy(b->id, hex ? "" : "s-"));
 	return 0;
 }
 
-static int begin(struct backend *b, struct garret_error *err)
+static void ask(struct backend *b)
 {
-	const struct provider_kind *kind = b->provider->kind;
 	struct box_spec spec = { 0 };
-	int rc = make_id(b, err);
 
-	if (rc < 0)
-		return rc;
-	kind->spec(b->provider, &spec);
+	b->provider->kind->spec(b->provider, &spec);
 	spec.id = b->id;
 	spec.runs = b->id;
 	spec.attach = b->attach;
 	spec.named = on_named;
 	spec.named_ctx = b;
+	b->provider->ops->open(b->provider->impl, &spec, on_opened, b);
+}
+
+static void ask_again(struct loop_timer *t)
+{
+	ask(t->ctx);
+}
+
+static int begin(struct backend *b, struct garret_error *err)
+{
+	int rc = make_id(b, err);
+
+	if (rc < 0)
+		return rc;
 	memset(&b->open_error, 0, sizeof(b->open_error));
+	b->busy_until_ms = 0;
 	b->settled = false;
 	backend_hold(b);
-	if (!kind->adopt || !kind->adopt(b->provider, &spec, on_opened, b))
-		b->provider->ops->open(b->provider->impl, &spec, on_opened, b);
+	ask(b);
 	return 0;
 }
 

@@ -26,7 +26,9 @@ struct backend {
 	struct box *box;     /* NULL: not open */
 	struct box *opening; /* made, but not all is known of it */
 	struct box_file *asking;
-	char id[GARRET_ID_MAX]; /* what is asked for, while it opens */
+	struct loop_timer again; /* it was busy: the next try */
+	uint64_t busy_until_ms;  /* 0: it wasn't */
+	char id[GARRET_ID_MAX];  /* what is asked for, while it opens */
 	char *working_dir;
 };
 

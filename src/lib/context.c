@@ -62,6 +62,13 @@ static void context_release(struct garret_context *c)
 	free(c);
 }
 
+static const char *program_dir(const struct garret_context_options *o)
+{
+	const char *dir = o->program_dir ? o->program_dir : secure_getenv("GARRET_PROGRAM_DIR");
+
+	return dir && *dir ? dir : GARRET_PROGRAM_DIR;
+}
+
 int garret_context_new(const struct garret_context_options *options, struct garret_context **ret,
 		       struct garret_error *err)
 {
@@ -76,7 +83,7 @@ int garret_context_new(const struct garret_context_options *options, struct garr
 	c = xnew(struct garret_context);
 	c->wake_fd = c->clock_fd = c->wake_io.fd = c->clock_io.fd = -EBADF;
 	c->pid = getpid();
-	c->program_dir = xstrdup(o.program_dir ? o.program_dir : GARRET_PROGRAM_DIR);
+	c->program_dir = xstrdup(program_dir(&o));
 	(void)pthread_mutex_init(&c->lock, NULL);
 	(void)pthread_condattr_init(&attr);
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

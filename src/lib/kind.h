@@ -20,8 +20,11 @@ struct provider_kind {
 	bool takes_store;
 	unsigned abilities; /* enum garret_abilities, of every environment of this kind */
 
-	/* Options that don't go together.  No I/O. */
-	int (*check)(const struct garret_options *o, struct garret_error *err);
+	bool hex_ids;     /* of 32 digits; else "s-" and 16 */
+	unsigned busy_ms; /* how long a CONFLICT of an open is waited out */
+
+	/* Options that don't go together, and what follows from them.  No I/O. */
+	int (*check)(struct garret_options *o, struct garret_error *err);
 	/* Would this id be attached to?  No I/O. */
 	bool (*owns)(const struct garret_options *o, const char *id);
 	/* The id of the one that is opened without a ref, or NULL: the provider finds one. */
@@ -33,12 +36,6 @@ struct provider_kind {
 	void (*stop)(struct garret_provider *p);
 	/* Fill what the options say of a box.  Strings are borrowed from the options. */
 	void (*spec)(struct garret_provider *p, struct box_spec *spec);
-	/*
-	 * Another way to an environment that may be living already (NULL: none): true when it
-	 * took over the opening and will call done.
-	 */
-	bool (*adopt)(struct garret_provider *p, const struct box_spec *spec, box_opened_fn done,
-		      void *ctx);
 	/* It is open under that id: remember what finds it again.  NULL is fine. */
 	void (*opened)(struct garret_provider *p, struct backend *b);
 	/* It was removed.  NULL is fine. */

@@ -163,6 +163,7 @@ static int open_state(struct garret_provider *p, struct native *n, struct garret
 	struct stat st;
 	int rc;
 
+	free(n->dir);
 	n->dir = xasprintf("%s/lib", base);
 	rc = make_dirs(n->dir, err);
 	if (rc < 0)
@@ -307,6 +308,21 @@ static void on_found(void *ctx, struct box *box, const struct garret_error *err)
 		n->adopted = true;
 }
 
+/* The backend that wants it already, or one that nobody holds. */
+static struct backend *waiting_for(struct garret_provider *p, const struct garret_ref *ref)
+{
+	struct backend *b;
+
+	list_foreach (b, &p->backends, link)
+		if (!b->box && !b->dead && !strcmp(b->id, ref->id)) {
+			backend_hold(b);
+			b->ref = *ref;
+			b->has_ref = true;
+			return b;
+		}
+	return backend_get(p, ref);
+}
+
 static void adopt_one(struct garret_provider *p, const char *id, const char *mark)
 {
 	struct native *n = p->own;
@@ -316,11 +332,7 @@ static void adopt_one(struct garret_provider *p, const char *id, const char *mar
 
 	if (garret_ref_make(&ref, p->name, id, NULL) < 0)
 		return;
-	b = backend_get(p, &ref);
-	if (b->box) {
-		backend_drop(b);
-		return;
-	}
+	b = waiting_for(p, &ref);
 	b->ends = false;
 	native_spec(p, &spec);
 	spec.id = spec.runs = id;
@@ -353,6 +365,17 @@ static int adopt_all(struct garret_provider *p, struct garret_error *err)
 	return rc;
 }
 
+static void let_go(struct garret_provider *p, struct native *n)
+{
+	p->impl = native_free(p->impl); /* a private engine ends with its socket */
+	if (n->engine_pid > 0)
+		(void)waitpid(n->engine_pid, NULL, 0);
+	n->engine_pid = 0;
+	n->told = n->ready = false;
+	n->marks_fd = fd_close(n->marks_fd);
+	n->lock_fd = fd_close(n->lock_fd);
+}
+
 static int native_start(struct garret_provider *p, const struct garret_cancel *cancel,
 			struct garret_error *err)
 {
@@ -365,13 +388,15 @@ static int native_start(struct garret_provider *p, const struct garret_cancel *c
 		p->ops = &native_ops;
 		parse_volumes(p, n);
 	}
-	rc = n->lock_fd < 0 ? open_state(p, n, err) : 0;
-	if (rc == 0 && !p->impl)
+	rc = open_state(p, n, err);
+	if (rc == 0)
 		rc = connect_engine(p, n, err);
 	if (rc == 0)
 		rc = await_engine(p, n, cancel, err);
 	if (rc == 0)
 		rc = adopt_all(p, err);
+	if (rc < 0) /* the next operation begins anew */
+		let_go(p, n);
 	return rc;
 }
 
@@ -379,11 +404,7 @@ static void native_stop(struct garret_provider *p)
 {
 	struct native *n = p->own;
 
-	p->impl = native_free(p->impl); /* the engine ends with its socket */
-	if (n->engine_pid > 0)
-		(void)waitpid(n->engine_pid, NULL, 0);
-	fd_close(n->marks_fd);
-	fd_close(n->lock_fd);
+	let_go(p, n);
 	strings_free(n->volume_texts);
 	free(n->volumes);
 	free(n->dir);
@@ -422,6 +443,7 @@ const struct provider_kind native_kind = {
 	.start = native_start,
 	.stop = native_stop,
 	.spec = native_spec,
+	.busy_ms = 5000,
 	.opened = native_opened,
 	.forgotten = native_forgotten,
 	.ends = native_ends,

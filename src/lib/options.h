@@ -38,6 +38,7 @@ struct garret_options {
 	garret_notice_fn *notice;
 	void *notice_data;
 	struct garret_store store; /* size 0: none */
+	char id[33];               /* what the kind's check() made of them; "" */
 };
 
 struct garret_options *options_dup(const struct garret_options *o);

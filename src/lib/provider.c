@@ -121,6 +121,7 @@ int garret_provider_open(struct garret_context *c, const struct garret_options *
 			 struct garret_provider **ret, struct garret_error *err)
 {
 	const char *name = name_of(o);
+	struct garret_options *own;
 	struct garret_provider *p;
 	int rc;
 
@@ -128,14 +129,17 @@ int garret_provider_open(struct garret_context *c, const struct garret_options *
 	if (!ref_text(name, GARRET_PROVIDER_MAX))
 		return garret_fail(err, GARRET_INVALID, "provider: 1 to %d bytes of printable text",
 				   GARRET_PROVIDER_MAX - 1);
-	rc = o->kind->check ? o->kind->check(o, err) : 0;
+	own = options_dup(o);
+	rc = o->kind->check ? o->kind->check(own, err) : 0;
 	if (rc == 0)
 		rc = context_enter(c, err);
-	if (rc < 0)
+	if (rc < 0) {
+		garret_options_free(own);
 		return rc;
+	}
 	p = provider_new(c, name);
 	p->kind = o->kind;
-	p->options = options_dup(o);
+	p->options = own;
 	context_leave(c);
 	*ret = p;
 	return 0;
@@ -216,7 +220,8 @@ void provider_drop(struct garret_provider *p)
 {
 	if (--p->refs)
 		return;
-	if (p->started) {
+	/* One whose start failed half-way has something to release as well. */
+	if (p->own) {
 		p->refs = 1; /* what it waits for may hold it for a moment */
 		end_idle(p);
 		p->kind->stop(p);

@@ -69,7 +69,7 @@ enum file_op {
 	FILE_DIGEST,  /* INFO; SHA-256 in end.digest */
 	FILE_GLOB,    /* ENTRIES of what pattern matches below path, sorted by path */
 	FILE_GREP,    /* MATCHES of pattern in the files below path that match include */
-	FILE_EDIT,    /* the body: see init/edit.h; INFO of the result */
+	FILE_EDIT,    /* the body: see text/edit.h; INFO of the result */
 	FILE_TAR_OUT, /* DATA: an archive of path */
 	FILE_TAR_IN,  /* the body is an archive, unpacked below path */
 	FILE_TEXT,    /* DATA: `length` lines from line `offset` on as UTF-8; count: all lines */
@@ -109,7 +109,7 @@ struct file_request {
 	uint32_t flags;      /* enum file_flags */
 	uint32_t timeout_ms; /* of the work, not of waiting for a slow client; 0: 60 s */
 	const char *path, *to, *pattern, *include;
-	uint64_t offset, length; /* length: UINT64_MAX is "the rest".  EDIT: init/edit.h */
+	uint64_t offset, length; /* length: UINT64_MAX is "the rest".  EDIT: text/edit.h */
 	uint32_t mode;
 	uint32_t max_depth, max_entries; /* 0: the worker's own bound */
 	uint64_t max_bytes;              /* EDIT, READ, TEXT: of the file; TAR_IN: of all content */

@@ -4,7 +4,7 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "fuzz.h"
-#include "init/glob.h"
+#include "text/glob.h"
 
 /* What the automaton says of a pattern without wildcards is what strcmp says. */
 static void literal(struct glob *g, const char *pattern, const char *name, unsigned flags)

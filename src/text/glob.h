@@ -8,8 +8,8 @@
  * that no pattern takes more than its length times the name's.  Names are bytes:
  * `?` and `[...]` take one UTF-8 character where there is one, else one byte.
  */
-#ifndef INIT_GLOB_H
-#define INIT_GLOB_H
+#ifndef TEXT_GLOB_H
+#define TEXT_GLOB_H
 
 #include <stdbool.h>
 #include <stddef.h>

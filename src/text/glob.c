@@ -1,4 +1,4 @@
-#include "init/glob.h"
+#include "text/glob.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "init/grep.h"
+#include "text/grep.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <errno.h>
@@ -95,13 +95,17 @@ struct line {
 };
 
 struct search {
-	struct worker *w;
 	struct grep *g;
 	uint64_t line;            /* of what is searched next, from 1 */
 	uint64_t before;          /* bytes of the line in earlier pieces */
 	bool checked;             /* that it isn't binary */
 	char head[FILE_LINE_MAX]; /* the beginning of a line that came in pieces */
 };
+
+static int may_go_on(const struct search *s, struct garret_error *err)
+{
+	return s->g->check ? s->g->check(s->g->ctx, err) : 0;
+}
 
 static int too_much(const struct search *s, int code, struct garret_error *err)
 {
@@ -191,7 +195,7 @@ static int search_line(struct search *s, const struct line *l, struct garret_err
 		m.length = clamp(bounds[1] - bounds[0]);
 		rc = s->g->found(s->g->ctx, &m, err);
 		if (rc == 0)
-			rc = worker_check_time(s->w, err);
+			rc = may_go_on(s, err);
 		if (rc != 0)
 			return rc;
 		from = MAX(bounds[1], from);
@@ -245,7 +249,7 @@ static int search_lines(struct search *s, const char *at, const char *end, struc
 		l.n = (size_t)((line_end ? line_end : end) - at);
 		if (!valid && !s->g->fixed)
 			l.valid = utf8_valid(at, l.n);
-		rc = s->line % 16 ? 0 : worker_check_time(s->w, err);
+		rc = s->line % 16 ? 0 : may_go_on(s, err);
 		if (rc == 0)
 			rc = search_line(s, &l, err);
 		s->line += line_end != NULL;
@@ -295,9 +299,20 @@ static int search_buffer(struct search *s, size_t n, bool all, size_t *ret,
 	return search_piece(s, *ret, err);
 }
 
-int grep_fd(struct worker *w, struct grep *g, int fd, bool binary_too, struct garret_error *err)
+int grep_bytes(struct grep *g, const void *data, size_t n, bool binary_too,
+	       struct garret_error *err)
 {
-	struct search s = { .w = w, .g = g, .line = 1, .checked = binary_too };
+	struct search s = { .g = g, .line = 1, .checked = true };
+	const char *text = data;
+
+	if (!binary_too && memchr(text, '\0', MIN(n, (size_t)GREP_BINARY_BYTES)))
+		return GREP_BINARY;
+	return n ? search_lines(&s, text, text + n, err) : GREP_DONE;
+}
+
+int grep_fd(struct grep *g, int fd, bool binary_too, struct garret_error *err)
+{
+	struct search s = { .g = g, .line = 1, .checked = binary_too };
 	size_t held = 0, used;
 
 	for (;;) {
@@ -312,7 +327,7 @@ int grep_fd(struct worker *w, struct grep *g, int fd, bool binary_too, struct ga
 		s.checked = true;
 		rc = search_buffer(&s, held, n == 0, &used, err);
 		if (rc == 0)
-			rc = worker_check_time(w, err);
+			rc = may_go_on(&s, err);
 		if (rc != 0)
 			return rc;
 		if (n == 0)

@@ -8,10 +8,13 @@
  * the rest of the line is searched all the same.  A line longer than
  * GREP_PIECE is searched in pieces; a match over the border of two isn't found.
  */
-#ifndef INIT_GREP_H
-#define INIT_GREP_H
+#ifndef TEXT_GREP_H
+#define TEXT_GREP_H
 
-#include "init/worker.h"
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "proto/files.h"
 
 struct pcre2_real_code_8;
 struct pcre2_real_match_data_8;
@@ -43,6 +46,7 @@ struct grep {
 	char *buf;
 	/* Set by the caller; 0, GREP_STOP or -code. */
 	int (*found)(void *ctx, struct file_match *m, struct garret_error *err);
+	int (*check)(void *ctx, struct garret_error *err); /* called often: may it go on? NULL */
 	void *ctx;
 };
 
@@ -51,6 +55,9 @@ int grep_compile(struct grep *g, const char *pattern, uint32_t flags, struct gar
 void grep_done(struct grep *g);
 
 /* enum grep_result, or -code.  binary_too: search a file that looks binary. */
-int grep_fd(struct worker *w, struct grep *g, int fd, bool binary_too, struct garret_error *err);
+int grep_fd(struct grep *g, int fd, bool binary_too, struct garret_error *err);
+/* The same for what is in memory. */
+int grep_bytes(struct grep *g, const void *data, size_t n, bool binary_too,
+	       struct garret_error *err);
 
 #endif

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Documents: those of the published StateBackend and ours are the same; their size is counted as they are written.
+
+usage: tests/lib/state.py BUILD     (by the Python of build/venv)
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from garret import Failure, Library, Workspace  # noqa: E402
+from pydantic_ai_backends import StateBackend  # noqa: E402
+
+BUILD = os.path.abspath(sys.argv[1])
+LIB = Library(BUILD)
+TMP = tempfile.mkdtemp(prefix="garret-state-")
+NAMES = ["a", "b", "c", "ünï", "with space", 'quo"te', "new\nline", "back\\slash", "tab\t"]
+CONTENT = [b"", b"\n", b"one\ntwo\n", "grüße 💡".encode(), b"\xff\xfe\x00", b"\x00\x01", bytes(range(256)), b"a\r\nb", b'"\\/']
+ERRORS = {FileNotFoundError: "NOT_FOUND", IsADirectoryError: "IS_DIRECTORY", NotADirectoryError: "NOT_DIRECTORY",
+          FileExistsError: "EXISTS", ValueError: "INVALID"}
+tests = []
+
+
+def test(fn):
+    tests.append(fn)
+    return fn
+
+
+def path_of(name: str) -> str:
+    return os.path.join(TMP, name)
+
+
+def load(path: str) -> StateBackend:
+    with open(path, encoding="utf-8") as f:
+        document = json.load(f)
+    return StateBackend(files=document["files"], directories=document.get("directories"))
+
+
+def save(state: StateBackend, path: str, directories: bool = True, **more) -> None:
+    document = {"files": state.files, "directories": sorted(state.directories)}
+    if not directories:
+        del document["directories"]
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(document, f, **more)
+
+
+def size_of(path: str) -> int:
+    """The one number: both lists as compact JSON, not escaped."""
+    with open(path, encoding="utf-8") as f:
+        document = json.load(f)
+    return sum(len(json.dumps(document[k], ensure_ascii=False, separators=(",", ":")).encode()) for k in ("files", "directories"))
+
+
+def outcome(fn, *args):
+    try:
+        return "ok", fn(*args)
+    except Failure as e:
+        return e.code, None
+    except tuple(ERRORS) as e:
+        return ERRORS[type(e)], None
+
+
+def same(ours: str, state: StateBackend) -> None:
+    with open(ours, encoding="utf-8") as f:
+        document = json.load(f)
+    bare = {p: (e["content"], e.get("encoding")) for p, e in document["files"].items()}
+    want = {p: (e["content"], e.get("encoding")) for p, e in state.files.items()}
+    assert bare == want, (bare, want)
+    assert document["directories"] == sorted(state.directories), (document["directories"], sorted(state.directories))
+
+
+@test
+def any_sequence_gives_the_published_document():
+    seed = int.from_bytes(os.urandom(4), "big")
+    r = random.Random(seed)
+    print(f"    seed {seed}")
+    for round_ in range(20):
+        file, state = path_of(f"sequence-{round_}"), StateBackend()
+        with Workspace(LIB, "state", file=file) as w:
+            for _ in range(40):
+                path = "/" + "/".join(r.choice(NAMES) for _ in range(r.randint(1, 3)))
+                op = r.choice(["write", "write", "write", "make_dir", "remove", "read"])
+                if op == "write":
+                    data = r.choice(CONTENT)
+                    a, b = outcome(w.write, path, data), outcome(state.write_bytes, path, data)
+                else:
+                    a, b = outcome(getattr(w, op), path), outcome(getattr(state, "read_bytes" if op == "read" else op), path)
+                assert a == b, (seed, round_, op, path, a, b)
+            if os.path.exists(file):
+                same(file, state)
+
+
+@test
+def a_published_document_is_worked_in_and_read_back():
+    for directories in (True, False):
+        for ascii_only in (True, False):
+            file, state = path_of(f"published-{directories}-{ascii_only}"), StateBackend()
+            for i, data in enumerate(CONTENT):
+                state.write_bytes(f"/dir/{NAMES[i % len(NAMES)]}/{i}", data)
+            state.make_dir("/empty/dir")
+            save(state, file, directories, ensure_ascii=ascii_only)
+            before = json.loads(json.dumps(state.files))
+            with Workspace(LIB, "state", file=file) as w:
+                for i, data in enumerate(CONTENT):
+                    assert w.read(f"/dir/{NAMES[i % len(NAMES)]}/{i}") == data
+                w.write("/new", b"1")
+            again = load(file)
+            assert again.read_bytes("/new") == b"1"
+            for path, entry in before.items():
+                assert again.files[path] == entry, path  # times as well
+            if directories:
+                assert again.directories == state.directories
+
+
+@test
+def documents_from_before_encoding_load_exactly():
+    raw = bytes(range(256)) * 3 + "text grüße\n".encode()
+    file = path_of("legacy")
+    entry = {"content": raw.decode("utf-8", "surrogateescape").split("\n"), "created_at": "2024-01-01T00:00:00+00:00",
+             "modified_at": "2024-01-01T00:00:00+00:00"}
+    with open(file, "w", encoding="ascii") as f:
+        json.dump({"files": {"/old.bin": entry, "/pair": {**entry, "content": ["\U0001f4a1 \ufdd0"]}}}, f)
+    with Workspace(LIB, "state", file=file) as w:
+        assert w.read("/old.bin") == raw
+        assert w.read("/pair") == "\U0001f4a1 \ufdd0".encode()
+        w.write("/touch", b"")
+    again = load(file)
+    assert again.read_bytes("/old.bin") == raw and again.read_bytes("/pair") == "\U0001f4a1 \ufdd0".encode()
+    assert "\\ud" not in open(file, encoding="utf-8").read()
+
+
+@test
+def split_base64_lines_decode():
+    file = path_of("split")
+    text = base64.b64encode(bytes(range(200))).decode()
+    with open(file, "w") as f:
+        json.dump({"files": {"/x": {"content": [text[:40], text[40:]], "encoding": "base64", "created_at": "", "modified_at": ""}}}, f)
+    with Workspace(LIB, "state", file=file) as w:
+        assert w.read("/x") == bytes(range(200))
+
+
+@test
+def the_size_is_counted_as_it_is_written():
+    r = random.Random(7)
+    file = path_of("counted")
+    # With a bound at exactly what is there, one byte more is refused and one less is not: so the count is exact.
+    with Workspace(LIB, "state", file=file) as w:
+        for i in range(120):
+            path = "/" + "/".join(r.choice(NAMES) for _ in range(r.randint(1, 3)))
+            outcome(r.choice([w.make_dir, w.remove, lambda p: w.write(p, r.choice(CONTENT)),
+                              lambda p: w.rename(p, p + "-moved"), lambda p: w.copy(p, p + "-copy/deep")]), path)
+        w.write("/last", b"x")
+    n = size_of(file)
+    with Workspace(LIB, "state", file=file, max_bytes=n) as w:
+        before = open(file, "rb").read()
+        for fn, args in ((w.write, ("/last", b"xy")), (w.write, ("/other", b"")), (w.make_dir, ("/newdir",)),
+                         (w.write, ("/deep/er/file", b"")), (w.rename, ("/last", "/last-longer")), (w.copy, ("/last", "/last2"))):
+            code, _ = outcome(fn, *args)
+            assert code == "NO_SPACE", (fn, args, code)
+            assert open(file, "rb").read() == before, (fn, args)
+        w.write("/last", b"y")  # exactly the bound
+        assert size_of(file) == n
+        w.write("/last", b"")
+        assert size_of(file) == n - 1
+
+
+@test
+def over_the_bound_it_can_only_shrink():
+    file = path_of("over")
+    with Workspace(LIB, "state", file=file) as w:
+        w.write("/big", b"x" * 5000)
+        w.write("/small", b"x")
+    with Workspace(LIB, "state", file=file, max_bytes=1000) as w:
+        assert outcome(w.write, "/small", b"xx")[0] == "NO_SPACE"
+        assert outcome(w.write, "/big", b"x" * 4000)[0] == "ok"
+        assert outcome(w.write, "/small", b"xx")[0] == "NO_SPACE"
+        assert outcome(w.write, "/big", b"")[0] == "ok"
+        assert outcome(w.write, "/small", b"xx")[0] == "ok"
+
+
+@test
+def two_processes_on_one_file():
+    file = path_of("shared")
+    with Workspace(LIB, "state", file=file) as a, Workspace(LIB, "state", file=file) as b:
+        for i in range(20):
+            a.write(f"/a{i}", b"a")
+            b.write(f"/b{i}", b"b")
+        assert a.read("/b19") == b"b" and b.read("/a19") == b"a"
+        assert a.ref() == b.ref()
+    assert len(load(file).files) == 40
+
+
+@test
+def a_small_write_costs_the_same_in_a_large_document():
+    def workspace(files: int) -> Workspace:
+        w = Workspace(LIB, "state", max_bytes=4 << 20)
+        for i in range(files):
+            w.write(f"/d{i % 40}/f{i}", b"x" * 1500)
+        return w
+
+    def spend(w: Workspace, n: int) -> float:
+        start = time.process_time()
+        for i in range(n):
+            w.write(f"/d{i % 40}/w{i % 500}", b"small")
+        return time.process_time() - start
+
+    with workspace(20) as small, workspace(2000) as large:
+        spend(small, 500), spend(large, 500)  # the 500 files are there before it counts
+        times = [(spend(small, 1000), spend(large, 1000)) for _ in range(10)]
+    ratio = sorted(b / a for a, b in times)[5]
+    per = sum(b for _, b in times) / 10000 * 1e6
+    print(f"    10,000 writes beside 2,000 files: {per:.1f} us each, {ratio:.2f} times those beside 20")
+    assert ratio < 1.5, ratio
+
+
+def main() -> int:
+    passed = failed = 0
+    for fn in tests:
+        try:
+            fn()
+            passed += 1
+            print(f"ok   {fn.__name__}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAIL {fn.__name__}")
+            traceback.print_exc(file=sys.stdout)
+    shutil.rmtree(TMP)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+sys.exit(main())
