@@ -39,18 +39,14 @@ static void on_ready(void *ctx)
 
 static void drop_init(struct box *b)
 {
-	loop_timer_clear(&b->spool_retry);
-	b->init = init_client_free(b->init);
-	runs_end_all(b);
-	spools_drop_unused(b);
-	files_end_all(b);
+	init_box_drop(&b->common);
 }
 
 static void on_init_lost(void *ctx, const struct garret_error *err)
 {
 	struct box *b = ctx;
 
-	b->dead = true;
+	b->common.dead = true;
 	drop_init(b);
 	if (b->opened) {
 		if (!b->open_error.code)
@@ -63,24 +59,10 @@ static void on_init_lost(void *ctx, const struct garret_error *err)
 	}
 }
 
-/* Of the requests that are answered so a worker's start and the list of runs are waited for. */
-static void on_init_done(void *ctx, uint64_t request, const struct garret_error *err)
-{
-	files_on_start(ctx, request, err);
-	runs_on_done(ctx, request, err);
-}
-
 static const struct init_events init_events = {
 	.ready = on_ready,
 	.lost = on_init_lost,
-	.started = run_on_started,
-	.out = run_on_out,
-	.spooled = run_on_spooled,
-	.exited = run_on_exited,
-	.stdin_taken = run_on_stdin_taken,
-	.stdin_held = run_on_stdin_held,
-	.listed = runs_on_listed,
-	.done = on_init_done,
+	INIT_BOX_EVENTS,
 };
 
 /* ---- opening ---- */
@@ -92,7 +74,7 @@ static void box_leave(struct box *b)
 	loop_timer_clear(&b->silent);
 	drop_init(b);
 	list_remove(&b->link);
-	free(b->runs_name);
+	init_box_release(&b->common);
 	free(b);
 }
 
@@ -179,7 +161,7 @@ static int greet(struct box *b, struct garret_error *err)
 	rc = init_connect(path, &fd, err);
 	if (rc < 0)
 		return rc;
-	return init_client_new(b->p->loop, fd, b->nonce, &init_events, b, &b->init, err);
+	return init_client_new(b->p->loop, fd, b->nonce, &init_events, b, &b->common.init, err);
 }
 
 /* An id may be longer than the name of a host, and have a character that such has not. */
@@ -271,9 +253,7 @@ static struct box *box_new(struct provider *p, const struct box_spec *spec, box_
 
 	b->p = p;
 	(void)snprintf(b->id, sizeof(b->id), "%s", spec->id);
-	b->runs_name = spec->runs ? xstrdup(spec->runs) : NULL;
-	list_init(&b->runs);
-	files_init(b);
+	init_box_begin(&b->common, p->loop, p->runs_fd, spec->runs);
 	list_append(&p->boxes, &b->link);
 	b->opened = done;
 	b->opened_ctx = ctx;
@@ -331,7 +311,7 @@ static void on_silent(struct loop_timer *t)
 	struct box *b = t->ctx;
 
 	if (!b->opened) {
-		runs_not_listed(b);
+		init_box_not_listed(&b->common);
 	} else if (!b->greeted) {
 		(void)garret_fail(&b->open_error, GARRET_NOT_FOUND,
 				  "its init did not answer within %d s", SILENT_MS / 1000);
@@ -395,8 +375,8 @@ static void close_again(struct box *b);
 
 static void tell_closed(struct box *b, const struct garret_error *err)
 {
-	b->dead = b->dead || !err || err->code == GARRET_NOT_FOUND;
-	spools_drop_unused(b);
+	b->common.dead = b->common.dead || !err || err->code == GARRET_NOT_FOUND;
+	init_box_drop_spools(&b->common);
 	b->closed(b->closed_ctx, err);
 	box_free(b);
 }
@@ -524,8 +504,8 @@ static void on_limits(void *ctx, const struct garret_error *err)
 	struct limits_wait *w = ctx;
 	struct box *b = find_box(w->p, w->handle); /* it may be gone */
 
-	if (!err && w->processes && b && b->init)
-		init_client_processes(b->init, w->pids);
+	if (!err && w->processes && b && b->common.init)
+		init_client_processes(b->common.init, w->pids);
 	w->done(w->ctx, err);
 	free(w);
 }
@@ -629,6 +609,16 @@ static void native_forget(struct provider *p, const char *id, enum box_forget wh
 		forget_again(f);
 }
 
+static int native_spool_open(struct provider *p, const char *runs, uint32_t spool, int stream)
+{
+	return init_box_spool_open(p->runs_fd, runs, spool, stream);
+}
+
+static void native_spool_remove(struct provider *p, const char *runs, uint32_t spool)
+{
+	init_box_spool_remove(p->runs_fd, runs, spool);
+}
+
 const struct provider_ops native_ops = {
 	.name = "native",
 	.open = native_open,
@@ -640,26 +630,9 @@ const struct provider_ops native_ops = {
 	.close = native_close,
 	.usage = native_usage,
 	.limits = native_set_limits,
-	.run = native_run,
-	.state = native_state,
-	.runs = native_runs,
-	.attach = native_attach,
-	.stop = native_stop,
-	.stream = native_stream,
-	.input = native_input,
-	.ack = native_ack,
-	.winch = native_winch,
-	.signal = native_signal,
-	.busy = native_busy,
-	.leave = native_leave,
+	INIT_BOX_OPS,
 	.kept = native_kept,
 	.forget = native_forget,
-	.file = native_file,
-	.file_body = native_file_body,
-	.file_body_end = native_file_body_end,
-	.file_pipe = native_file_pipe,
-	.file_pause = native_file_pause,
-	.file_leave = native_file_leave,
 	.spool_open = native_spool_open,
 	.spool_remove = native_spool_remove,
 };
@@ -693,7 +666,7 @@ static void on_adopted_again(void *ctx, const struct engine_opened *o,
 		on_opened(b, o, err);
 	else if (b->closing)
 		close_again(b);
-	else if (err && !b->dead)
+	else if (err && !b->common.dead)
 		on_init_lost(b, err);
 	if (!--p->adopting)
 		all_adopted(p);
@@ -777,7 +750,7 @@ static void on_engine_died(void *ctx, uint64_t handle, enum engine_death how)
 	struct garret_error err = { 0 };
 
 	(void)how;
-	if (b && !b->dead)
+	if (b && !b->common.dead)
 		on_init_lost(b, &err);
 }
 
@@ -831,8 +804,7 @@ struct provider *native_free(struct provider *p)
 		struct box *b = list_entry(p->boxes.next, struct box, link);
 
 		/* Of a command that ran when the engine was lost, the listener is gone before us. */
-		runs_forget(b);
-		files_forget(b);
+		init_box_forget(&b->common);
 		box_leave(b);
 	}
 	while (!list_empty(&p->forgetting)) {

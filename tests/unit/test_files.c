@@ -7,13 +7,16 @@
 #include "base/mem.h"
 #include "base/time.h"
 #include "io/msg.h"
-#include "provider/native_impl.h"
+#include "provider/init_box_impl.h"
 
 #define SAY_MAX 8
 
+struct box {
+	struct init_box common;
+};
+
 static struct worker {
 	struct loop *loop;
-	struct provider provider;
 	struct box box;
 	struct box_file *file;
 	struct loop_timer timer;
@@ -102,7 +105,7 @@ static void go_on(struct loop_timer *timer)
 {
 	(void)timer;
 	t.paused = false;
-	native_file_pause(t.file, false);
+	init_box_file_pause(t.file, false);
 }
 
 /* What a file operation ends with. */
@@ -111,20 +114,19 @@ static int ask(uint8_t op, uint64_t length, bool pause)
 	const struct file_request rq = { .op = op, .path = "/f", .length = length };
 
 	assert_int_equal(loop_new(&t.loop, NULL), 0);
-	t.provider.loop = t.loop;
-	t.box.p = &t.provider;
-	t.box.init = (struct init_client *)&t; /* nobody looks into it */
-	files_init(&t.box);
-	t.file = native_file(&t.box, &rq, &events, NULL, NULL);
+	t.box.common.init = (struct init_client *)&t; /* nobody looks into it */
+	t.box.common.loop = t.loop;
+	files_init(&t.box.common);
+	t.file = init_box_file(&t.box, &rq, &events, NULL, NULL);
 	assert_non_null(t.file);
 	t.paused = pause;
 	if (pause) {
-		native_file_pause(t.file, true);
+		init_box_file_pause(t.file, true);
 		loop_timer_set(t.loop, &t.timer, now_ms() + 50, go_on, NULL);
 	}
 	loop_run(t.loop);
-	t.box.init = NULL;
-	files_end_all(&t.box);
+	t.box.common.init = NULL;
+	files_end_all(&t.box.common);
 	fd_close(t.sock);
 	loop_free(t.loop);
 	assert_int_equal(t.ends, 1);

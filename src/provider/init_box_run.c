@@ -1,5 +1,5 @@
 /*
- * Commands of a native session.  What init sends of a captured one is collected
+ * Commands of a session with an init.  What init sends of a captured one is collected
  * up to its head; what is more stands in a spool file that we made, passed in
  * and only read.  The files are kept when the session ends: who asked for the
  * command decides how long.
@@ -21,12 +21,12 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
-#include "provider/native_impl.h"
+#include "provider/init_box_impl.h"
 
 #define SPOOL_RETRY_MS 100
 #define NOT_SPOOLED UINT64_MAX
 
-static struct box_run *find_run(struct box *b, const uint8_t *id)
+static struct box_run *find_run(struct init_box *b, const uint8_t *id)
 {
 	struct box_run *r;
 
@@ -56,9 +56,9 @@ static void take_head(struct box_run *r, struct box_run_end *end, int s)
 	strbuf_init(&r->head[s]);
 }
 
-static void listed(struct box *b, const struct garret_error *err);
+static void listed(struct init_box *b, const struct garret_error *err);
 
-void runs_end_all(struct box *b)
+void runs_end_all(struct init_box *b)
 {
 	struct garret_error err = { 0 };
 
@@ -88,7 +88,7 @@ static void spool_name(const char *runs, uint32_t index, int stream, char out[16
 	(void)snprintf(out, 160, "%s/%u.%s", runs, index, stream ? "err" : "out");
 }
 
-static void give_spools(struct box *b);
+static void give_spools(struct init_box *b);
 
 static void on_spool_retry(struct loop_timer *t)
 {
@@ -99,18 +99,18 @@ static void on_spool_retry(struct loop_timer *t)
  * Half a pair is no use, and its name would be in the way of the next try for ever.  That
  * comes by itself: a command with much output is waiting for it, perhaps alone.
  */
-static void spools_failed(struct box *b, char name[2][160], const bool made[2])
+static void spools_failed(struct init_box *b, char name[2][160], const bool made[2])
 {
 	for (int s = 0; s < 2; s++)
 		if (made[s])
-			(void)unlinkat(b->p->runs_fd, name[s], 0);
-	loop_timer_set(b->p->loop, &b->spool_retry, now_ms() + SPOOL_RETRY_MS, on_spool_retry, b);
+			(void)unlinkat(b->runs_fd, name[s], 0);
+	loop_timer_set(b->loop, &b->spool_retry, now_ms() + SPOOL_RETRY_MS, on_spool_retry, b);
 }
 
 /* Behind every number that a file has: of an earlier daemon, or from before the session slept. */
-static void skip_spools(struct box *b)
+static void skip_spools(struct init_box *b)
 {
-	int fd = openat(b->p->runs_fd, b->runs_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = openat(b->runs_fd, b->runs_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	autodir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
 
@@ -130,14 +130,14 @@ static void skip_spools(struct box *b)
 	}
 }
 
-static void make_runs(struct box *b)
+static void make_runs(struct init_box *b)
 {
-	b->runs_made = mkdirat(b->p->runs_fd, b->runs_name, 0700) == 0 || errno == EEXIST;
+	b->runs_made = mkdirat(b->runs_fd, b->runs_name, 0700) == 0 || errno == EEXIST;
 	skip_spools(b);
 }
 
 /* Keep init supplied; a failure only delays a command with much output. */
-static void give_spools(struct box *b)
+static void give_spools(struct init_box *b)
 {
 	char name[2][160];
 	int fd[2];
@@ -147,7 +147,7 @@ static void give_spools(struct box *b)
 	while (b->init && b->n_ahead < SPOOLS_AHEAD) {
 		for (int s = 0; s < 2; s++) {
 			spool_name(b->runs_name, b->next_spool, s, name[s]);
-			fd[s] = openat(b->p->runs_fd, name[s],
+			fd[s] = openat(b->runs_fd, name[s],
 				       O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 		}
 		if (fd[0] >= 0 && fd[1] >= 0)
@@ -163,7 +163,7 @@ static void give_spools(struct box *b)
 }
 
 /* A run has taken that pair; false: there is none of that number. */
-static bool spool_taken(struct box *b, struct box_run *r, uint32_t index)
+static bool spool_taken(struct init_box *b, struct box_run *r, uint32_t index)
 {
 	if (index >= b->next_spool)
 		return false;
@@ -176,7 +176,7 @@ static bool spool_taken(struct box *b, struct box_run *r, uint32_t index)
 	return true;
 }
 
-void spools_drop_unused(struct box *b)
+void init_box_drop_spools(struct init_box *b)
 {
 	/*
 	 * A session that lives on without us may use them yet; so may one that is closing, if
@@ -185,7 +185,7 @@ void spools_drop_unused(struct box *b)
 	if (!b->dead)
 		return;
 	while (b->n_ahead)
-		native_spool_remove(b->p, b->runs_name, b->ahead[--b->n_ahead]);
+		init_box_spool_remove(b->runs_fd, b->runs_name, b->ahead[--b->n_ahead]);
 }
 
 static void tell(struct box_run *r)
@@ -207,7 +207,7 @@ void run_on_started(void *ctx, const uint8_t *run, uint32_t pid)
 
 void run_on_spooled(void *ctx, const uint8_t *run, unsigned stream, uint32_t index, uint64_t bytes)
 {
-	struct box *b = ctx;
+	struct init_box *b = ctx;
 	struct box_run *r = find_run(b, run);
 
 	if (!r || r->stream || !spool_taken(b, r, index))
@@ -241,19 +241,19 @@ void run_on_out(void *ctx, const uint8_t *run, unsigned stream, uint64_t offset,
 }
 
 /* Is in the spool file what init says?  Asked before an answer is begun that could not be ended. */
-static bool spool_holds(const struct box *b, uint32_t index, int stream, uint64_t bytes)
+static bool spool_holds(const struct init_box *b, uint32_t index, int stream, uint64_t bytes)
 {
 	struct stat st;
 	char name[160];
 
 	spool_name(b->runs_name, index, stream, name);
-	return fstatat(b->p->runs_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+	return fstatat(b->runs_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
 	       (uint64_t)st.st_size >= bytes;
 }
 
 void run_on_exited(void *ctx, const uint8_t *run, const struct init_exit *e)
 {
-	struct box *b = ctx;
+	struct init_box *b = ctx;
 	struct box_run *r = find_run(b, run);
 	struct box_run_end end = { .head = { STRBUF_INIT, STRBUF_INIT } };
 	bool spooled;
@@ -310,7 +310,7 @@ void run_on_stdin_held(void *ctx, const uint8_t *run, uint64_t bytes)
 	tell(r);
 }
 
-static struct box_run *new_run(struct box *b, const uint8_t *id, box_run_end_fn end, void *ctx)
+static struct box_run *new_run(struct init_box *b, const uint8_t *id, box_run_end_fn end, void *ctx)
 {
 	struct box_run *r = xnew(struct box_run);
 
@@ -325,8 +325,8 @@ static struct box_run *new_run(struct box *b, const uint8_t *id, box_run_end_fn 
 	return r;
 }
 
-static struct box_run *start_run(struct box *b, const struct init_start *start, box_run_end_fn end,
-				 void *ctx, struct garret_error *err)
+static struct box_run *start_run(struct init_box *b, const struct init_start *start,
+				 box_run_end_fn end, void *ctx, struct garret_error *err)
 {
 	if (!b->init) {
 		(void)garret_fail(err, GARRET_GONE, "the session has ended");
@@ -337,9 +337,10 @@ static struct box_run *start_run(struct box *b, const struct init_start *start, 
 	return new_run(b, start->id, end, ctx);
 }
 
-struct box_run *native_run(struct box *b, const struct box_run_spec *spec, box_run_end_fn end,
-			   void *ctx, struct garret_error *err)
+struct box_run *init_box_run(struct box *box, const struct box_run_spec *spec, box_run_end_fn end,
+			     void *ctx, struct garret_error *err)
 {
+	struct init_box *b = init_box_of(box);
 	struct init_start start = { .id = spec->id,
 				    .timeout_ms = spec->timeout_ms,
 				    .output_limit = spec->output_limit,
@@ -356,7 +357,7 @@ struct box_run *native_run(struct box *b, const struct box_run_spec *spec, box_r
 	return r;
 }
 
-void native_state(const struct box_run *r, struct box_run_state *ret)
+void init_box_state(const struct box_run *r, struct box_run_state *ret)
 {
 	*ret = (struct box_run_state){ .started = r->started,
 				       .spool = r->spool,
@@ -381,7 +382,7 @@ struct known_wait {
 	void *ctx;
 };
 
-void runs_forget(struct box *b)
+void runs_forget(struct init_box *b)
 {
 	struct box_run *r;
 
@@ -391,11 +392,11 @@ void runs_forget(struct box *b)
 		b->listing->done = NULL;
 }
 
-static void listed(struct box *b, const struct garret_error *err)
+static void listed(struct init_box *b, const struct garret_error *err)
 {
 	struct known_wait *w = take_ptr(&b->listing);
 
-	loop_later_cancel(b->p->loop, &w->later);
+	loop_later_cancel(b->loop, &w->later);
 	if (w->done)
 		w->done(w->ctx, err ? NULL : w->runs, err ? 0 : w->n, err);
 	for (size_t i = 0; i < w->n; i++)
@@ -407,7 +408,7 @@ static void listed(struct box *b, const struct garret_error *err)
 void runs_on_listed(void *ctx, const struct init_known *runs, uint32_t n, const uint32_t *spools,
 		    uint32_t n_spools)
 {
-	struct box *b = ctx;
+	struct init_box *b = ctx;
 	struct known_wait *w = b->listing;
 
 	if (!w || w->n + n > INIT_RUNS_MAX)
@@ -426,13 +427,13 @@ void runs_on_listed(void *ctx, const struct init_known *runs, uint32_t n, const 
 		};
 }
 
-void runs_on_done(struct box *b, uint64_t request, const struct garret_error *err)
+void runs_on_done(struct init_box *b, uint64_t request, const struct garret_error *err)
 {
 	if (b->listing && b->listing->request == request)
 		listed(b, err);
 }
 
-void runs_not_listed(struct box *b)
+void init_box_not_listed(struct init_box *b)
 {
 	struct garret_error err = { 0 };
 
@@ -449,8 +450,9 @@ static void on_nobody(struct loop_later *l)
 	listed(l->ctx, &err);
 }
 
-void native_runs(struct box *b, box_runs_fn done, void *ctx)
+void init_box_runs(struct box *box, box_runs_fn done, void *ctx)
 {
+	struct init_box *b = init_box_of(box);
 	struct known_wait *w = xnew(struct known_wait);
 
 	w->done = done;
@@ -460,12 +462,13 @@ void native_runs(struct box *b, box_runs_fn done, void *ctx)
 	if (b->init)
 		w->request = init_client_list(b->init);
 	else
-		loop_later_add(b->p->loop, &w->later, on_nobody, b);
+		loop_later_add(b->loop, &w->later, on_nobody, b);
 }
 
-struct box_run *native_attach(struct box *b, const uint8_t *id, void (*news)(void *ctx),
-			      box_run_end_fn end, void *ctx, struct garret_error *err)
+struct box_run *init_box_attach(struct box *box, const uint8_t *id, void (*news)(void *ctx),
+				box_run_end_fn end, void *ctx, struct garret_error *err)
 {
+	struct init_box *b = init_box_of(box);
 	struct box_run *r;
 
 	if (!b->init) {
@@ -480,10 +483,11 @@ struct box_run *native_attach(struct box *b, const uint8_t *id, void (*news)(voi
 
 /* ---- live streams ---- */
 
-struct box_run *native_stream(struct box *b, const struct box_stream_spec *spec,
-			      const struct box_stream_events *events, void *ctx,
-			      struct garret_error *err)
+struct box_run *init_box_stream(struct box *box, const struct box_stream_spec *spec,
+				const struct box_stream_events *events, void *ctx,
+				struct garret_error *err)
 {
+	struct init_box *b = init_box_of(box);
 	struct init_start start = { .timeout_ms = spec->timeout_ms,
 				    .argv = spec->argv,
 				    .env = spec->env,
@@ -505,56 +509,56 @@ struct box_run *native_stream(struct box *b, const struct box_stream_spec *spec,
 	return r;
 }
 
-void native_input(struct box_run *r, const void *data, size_t n)
+void init_box_input(struct box_run *r, const void *data, size_t n)
 {
 	init_client_stdin(r->box->init, r->id, data, n);
 }
 
-void native_ack(struct box_run *r, int stream, uint64_t offset)
+void init_box_ack(struct box_run *r, int stream, uint64_t offset)
 {
 	init_client_ack(r->box->init, r->id, (unsigned)stream + 1, offset);
 }
 
-void native_winch(struct box_run *r, uint16_t rows, uint16_t columns)
+void init_box_winch(struct box_run *r, uint16_t rows, uint16_t columns)
 {
 	init_client_winch(r->box->init, r->id, rows, columns);
 }
 
-void native_signal(struct box_run *r, int signo)
+void init_box_signal(struct box_run *r, int signo)
 {
 	init_client_signal(r->box->init, r->id, signo, true);
 }
 
-bool native_busy(const struct box_run *r)
+bool init_box_busy(const struct box_run *r)
 {
 	return r->box->init && init_client_busy(r->box->init);
 }
 
-void native_leave(struct box_run *r)
+void init_box_leave(struct box_run *r)
 {
 	r->end = NULL;
 	(void)init_client_stop(r->box->init, r->id, 2000);
 }
 
-void native_stop(struct box_run *r, uint32_t grace_ms)
+void init_box_stop(struct box_run *r, uint32_t grace_ms)
 {
 	(void)init_client_stop(r->box->init, r->id, grace_ms);
 }
 
-int native_spool_open(struct provider *p, const char *runs, uint32_t spool, int stream)
+int init_box_spool_open(int runs_fd, const char *runs, uint32_t spool, int stream)
 {
 	char name[160];
 
 	spool_name(runs, spool, stream, name);
-	return openat(p->runs_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	return openat(runs_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-void native_spool_remove(struct provider *p, const char *runs, uint32_t spool)
+void init_box_spool_remove(int runs_fd, const char *runs, uint32_t spool)
 {
 	char name[160];
 
 	for (int s = 0; s < 2; s++) {
 		spool_name(runs, spool, s, name);
-		(void)unlinkat(p->runs_fd, name, 0);
+		(void)unlinkat(runs_fd, name, 0);
 	}
 }

@@ -16,14 +16,14 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/time.h"
-#include "provider/native_impl.h"
+#include "provider/init_box_impl.h"
 
 #define IDLE_MS 5000
 #define GRACE_MS 5000          /* for a worker to notice itself that its time is over */
 #define SOCKET_BYTES (1 << 20) /* of frames in the socket */
 #define WAITING_MAX 256        /* operations of one session that wait for a worker */
 
-static void serve_next(struct box *b);
+static void serve_next(struct init_box *b);
 
 static bool has_body(const struct file_request *rq)
 {
@@ -99,7 +99,7 @@ static void send_request(struct file_worker *w, struct box_file *f);
 static void worker_failed(struct file_worker *w, const struct garret_error *err)
 {
 	struct box_file *f = w->job;
-	struct box *b = w->box;
+	struct init_box *b = w->box;
 
 	worker_close(w);
 	if (!f)
@@ -137,7 +137,7 @@ static void on_end(struct chan *chan, const struct garret_error *why)
 	worker_failed(w, &err);
 }
 
-void files_on_start(struct box *b, uint64_t request, const struct garret_error *err)
+void files_on_start(struct init_box *b, uint64_t request, const struct garret_error *err)
 {
 	for (unsigned i = 0; i < INIT_WORKERS; i++) {
 		struct file_worker *w = &b->workers[i];
@@ -285,9 +285,9 @@ static bool on_file_end(struct file_worker *w, struct box_file *f, struct get *g
 		(void)garret_fail(&err, end.code < GARRET_CODES ? end.code : GARRET_INTERNAL, "%s",
 				  end.msg);
 	err.sys = (int)end.sys;
-	native_file_body_end(f); /* what was not given by now isn't wanted */
+	init_box_file_body_end(f); /* what was not given by now isn't wanted */
 	chan_pause(&w->chan, false);
-	loop_timer_set(w->box->p->loop, &w->timer, now_ms() + IDLE_MS, on_idle, w);
+	loop_timer_set(w->box->loop, &w->timer, now_ms() + IDLE_MS, on_idle, w);
 	file_end(f, &end, end.code ? &err : NULL);
 	return true;
 }
@@ -321,7 +321,7 @@ static void on_frame(struct chan *chan, const uint8_t *frame, size_t n, struct m
 {
 	struct file_worker *w = chan->ctx;
 	struct garret_error err = { 0 };
-	struct box *b = w->box;
+	struct init_box *b = w->box;
 	bool gone = false, *outer = chan->gone;
 	struct init_header h;
 	struct get g;
@@ -356,7 +356,7 @@ static void on_room(struct chan *chan)
 /* ---- giving work to workers ---- */
 
 /* 0, or -code: this session can't have one more. */
-static int worker_start(struct box *b, struct file_worker *w, struct garret_error *err)
+static int worker_start(struct init_box *b, struct file_worker *w, struct garret_error *err)
 {
 	const int bytes = SOCKET_BYTES;
 	int pair[2], rc = msg_pair(pair, false, err);
@@ -370,7 +370,7 @@ static int worker_start(struct box *b, struct file_worker *w, struct garret_erro
 	w->chan.on_room = on_room;
 	w->chan.room_mark = BODY_QUEUE / 2;
 	w->chan.ctx = w;
-	rc = chan_open(&w->chan, b->p->loop, pair[0], INIT_FRAME_MAX, err);
+	rc = chan_open(&w->chan, b->loop, pair[0], INIT_FRAME_MAX, err);
 	if (rc == 0)
 		w->start = init_client_worker(b->init, (uint32_t)(w - b->workers), pair[1]);
 	fd_close(pair[1]);
@@ -391,7 +391,7 @@ static void set_deadline(struct file_worker *w, const struct box_file *f, bool n
 	if (none || takes_its_time(&f->rq))
 		loop_timer_clear(&w->timer);
 	else
-		loop_timer_set(w->box->p->loop, &w->timer, now_ms() + ms + GRACE_MS, on_overdue, w);
+		loop_timer_set(w->box->loop, &w->timer, now_ms() + ms + GRACE_MS, on_overdue, w);
 }
 
 static void send_request(struct file_worker *w, struct box_file *f)
@@ -407,12 +407,12 @@ static void send_request(struct file_worker *w, struct box_file *f)
 		f->frame = NULL;
 	}
 	if (f->body_ended)
-		native_file_body_end(f);
+		init_box_file_body_end(f);
 	/* The producer may have been told to wait for this. */
 	body_room(f);
 }
 
-static struct file_worker *free_worker(struct box *b, bool open)
+static struct file_worker *free_worker(struct init_box *b, bool open)
 {
 	for (unsigned i = 0; i < INIT_WORKERS; i++) {
 		struct file_worker *w = &b->workers[i];
@@ -423,7 +423,7 @@ static struct file_worker *free_worker(struct box *b, bool open)
 	return NULL;
 }
 
-static void serve_next(struct box *b)
+static void serve_next(struct init_box *b)
 {
 	while (b->init && !list_empty(&b->files)) {
 		struct box_file *f = list_entry(b->files.next, struct box_file, link);
@@ -443,7 +443,7 @@ static void serve_next(struct box *b)
 	}
 }
 
-static bool too_many(const struct box *b)
+static bool too_many(const struct init_box *b)
 {
 	const struct list *at;
 	unsigned n = 0;
@@ -458,9 +458,11 @@ static void on_begin(struct loop_later *l)
 	serve_next(l->ctx);
 }
 
-struct box_file *native_file(struct box *b, const struct file_request *rq,
-			     const struct file_events *events, void *ctx, struct garret_error *err)
+struct box_file *init_box_file(struct box *box, const struct file_request *rq,
+			       const struct file_events *events, void *ctx,
+			       struct garret_error *err)
 {
+	struct init_box *b = init_box_of(box);
 	uint8_t frame[INIT_FRAME_MAX];
 	struct box_file *f;
 	struct put p;
@@ -485,14 +487,15 @@ struct box_file *native_file(struct box *b, const struct file_request *rq,
 	f->events = events;
 	f->ctx = ctx;
 	f->body_open = has_body(rq);
+	f->no_ring = b->no_rings;
 	strbuf_init(&f->collected);
 	list_append(&b->files, &f->link);
 	/* Events come from the loop, as everywhere. */
-	loop_later_add(b->p->loop, &b->files_later, on_begin, b);
+	loop_later_add(b->loop, &b->files_later, on_begin, b);
 	return f;
 }
 
-int native_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err)
+int init_box_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err)
 {
 	uint8_t frame[INIT_FRAME_MAX];
 	autoclose int in = -EBADF, out = -EBADF;
@@ -511,7 +514,7 @@ int native_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err)
 	return 0;
 }
 
-void native_file_pause(struct box_file *f, bool pause)
+void init_box_file_pause(struct box_file *f, bool pause)
 {
 	f->paused = pause; /* for a worker that is yet to come */
 	if (!f->worker || !chan_is_open(&f->worker->chan))
@@ -521,20 +524,20 @@ void native_file_pause(struct box_file *f, bool pause)
 	set_deadline(f->worker, f, pause);
 }
 
-void native_file_leave(struct box_file *f)
+void init_box_file_leave(struct box_file *f)
 {
 	struct file_worker *w = f->worker;
-	struct box *b = f->box;
+	struct init_box *b = f->box;
 
 	file_free(f);
 	if (w)
 		worker_close(w);
-	loop_later_add(b->p->loop, &b->files_later, on_begin, b);
+	loop_later_add(b->loop, &b->files_later, on_begin, b);
 }
 
 /* ---- the session ---- */
 
-void files_init(struct box *b)
+void files_init(struct init_box *b)
 {
 	list_init(&b->files);
 	for (unsigned i = 0; i < INIT_WORKERS; i++) {
@@ -543,7 +546,7 @@ void files_init(struct box *b)
 	}
 }
 
-void files_forget(struct box *b)
+void files_forget(struct init_box *b)
 {
 	for (unsigned i = 0; i < INIT_WORKERS; i++)
 		if (b->workers[i].job)
@@ -552,11 +555,11 @@ void files_forget(struct box *b)
 		file_free(list_entry(b->files.next, struct box_file, link));
 }
 
-void files_end_all(struct box *b)
+void files_end_all(struct init_box *b)
 {
 	struct garret_error err = { 0 };
 
-	loop_later_cancel(b->p->loop, &b->files_later);
+	loop_later_cancel(b->loop, &b->files_later);
 	(void)garret_fail(&err, GARRET_GONE, "the session has ended");
 	for (unsigned i = 0; i < INIT_WORKERS; i++) {
 		struct box_file *f = b->workers[i].job;

@@ -13,7 +13,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
-#include "provider/native_impl.h"
+#include "provider/init_box_impl.h"
 
 #define FRAMES_BYTES (1u << 20) /* of a body that is not worth a ring */
 #define RINGS_MAX 64            /* at a time, of all sessions */
@@ -123,7 +123,7 @@ static size_t send_frames(struct box_file *f, const uint8_t *data, size_t n)
 	return done;
 }
 
-size_t native_file_body(struct box_file *f, const void *data, size_t n)
+size_t init_box_file_body(struct box_file *f, const void *data, size_t n)
 {
 	if (!f->body_open)
 		return n;
@@ -136,7 +136,7 @@ size_t native_file_body(struct box_file *f, const void *data, size_t n)
 	return f->ring ? fill_ring(f, data, n) : send_frames(f, data, n);
 }
 
-void native_file_body_end(struct box_file *f)
+void init_box_file_body_end(struct box_file *f)
 {
 	uint8_t frame[INIT_FRAME_MAX];
 	struct put p;
