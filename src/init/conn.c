@@ -484,6 +484,8 @@ static void conn_close(struct conn *c)
 		sub_free(sub);
 	list_foreach (w, &c->waiters, in_conn)
 		waiter_free(w);
+	if (s->owner_conn == c)
+		s->owner_conn = NULL;
 	loop_io_remove(&c->io);
 	loop_later_cancel(s->loop, &c->later);
 	strbuf_release(&c->answers);
@@ -492,6 +494,15 @@ static void conn_close(struct conn *c)
 	fd_close(c->fd);
 	free(c);
 	session_note_live(s);
+}
+
+void conn_only(struct conn *c)
+{
+	struct conn *other;
+
+	list_foreach (other, &c->s->conns, in_session)
+		if (other != c)
+			conn_close(other);
 }
 
 enum received { RECEIVED, NOTHING, OVER };

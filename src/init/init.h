@@ -21,6 +21,13 @@ struct init_params {
 	uint32_t run_processes, max_run_processes;
 	bool run_filter; /* each run adds a filter that answers clone3 and openat2 with ENOSYS */
 	bool files_only; /* no runs: only files are looked at */
+	/*
+	 * In a container (init/serve.h): SIGTERM ends us, processes that came in from outside
+	 * are not the session's, spool files are made in spool_fd.
+	 */
+	bool container;
+	int spool_fd;
+	bool (*admit)(int conn); /* NULL: whoever can connect may */
 	uint8_t nonce[INIT_NONCE];
 	const char *work_dir;   /* inside */
 	const char *const *env; /* NAME=VALUE, NULL-terminated: the session's environment */

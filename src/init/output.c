@@ -171,6 +171,37 @@ struct spool *spool_free(struct spool *sp)
 	return NULL;
 }
 
+static void spool_name(uint32_t index, int stream, char out[20])
+{
+	(void)snprintf(out, 20, "%u.%s", index, stream ? "err" : "out");
+}
+
+struct spool *spool_make(struct session *s, uint32_t index)
+{
+	struct spool *sp = xnew(struct spool);
+	char name[20];
+
+	sp->fd[0] = sp->fd[1] = -EBADF;
+	for (int i = 0; i < 2; i++) {
+		spool_name(index, i, name);
+		(void)unlinkat(s->p.spool_fd, name, 0); /* of an owner that is no more */
+		sp->fd[i] = openat(s->p.spool_fd, name,
+				   O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		/* Without one the run that takes it ends by its output, rather than waiting. */
+	}
+	return sp;
+}
+
+void spool_remove(struct session *s, uint32_t index)
+{
+	char name[20];
+
+	for (int i = 0; i < 2; i++) {
+		spool_name(index, i, name);
+		(void)unlinkat(s->p.spool_fd, name, 0);
+	}
+}
+
 static unsigned index_of(const struct stream *st)
 {
 	return (unsigned)(st - st->run->out);

@@ -59,21 +59,37 @@ static void each_of_leaf(const struct leaf *l, struct visit *v)
 		}
 }
 
-/* A process that only waits for its parent's attention is no longer alive. */
-static bool is_zombie(int proc_fd, const char *name)
+/* False: it is gone, or only waits for its parent's attention. */
+static bool is_alive(int proc_fd, int pid, int *ret_parent)
 {
-	char path[32], buf[512];
-	size_t n = strlen(name);
+	char path[32], buf[512], state;
 	const char *end;
 
-	if (n + sizeof("/stat") > sizeof(path))
-		return false;
-	memcpy(path, name, n);
-	memcpy(path + n, "/stat", sizeof("/stat"));
+	(void)snprintf(path, sizeof(path), "%d/stat", pid);
 	if (read_file_at(proc_fd, path, buf, sizeof(buf)) <= 0)
-		return true;
+		return false;
 	end = strrchr(buf, ')'); /* the program's name may have any byte */
-	return end && (end[2] == 'Z' || end[2] == 'X');
+	return end && sscanf(end + 1, " %c %d", &state, ret_parent) == 2 && state != 'Z' &&
+	       state != 'X';
+}
+
+/*
+ * Is it of this session at all?  Into a container others come from outside (their
+ * parent is not to be seen), and where we are not pid 1 most are not ours.
+ */
+static bool is_ours(const struct session *s, int proc_fd, int parent)
+{
+	if (!s->p.container)
+		return true;
+	if (getpid() == 1)
+		return parent != 0;
+	for (int depth = 0; depth < 1000 && parent > 1; depth++) {
+		if (parent == getpid())
+			return true;
+		if (!is_alive(proc_fd, parent, &parent))
+			return false;
+	}
+	return false;
 }
 
 static bool owned_by_live_run(struct session *s, int sid, const struct run *but)
@@ -93,7 +109,7 @@ static void each_of_proc(struct visit *v, const struct run *but)
 	struct dirent *e;
 
 	while (dir && (e = readdir(dir))) {
-		int pid = 0, sid;
+		int pid = 0, sid, parent = 0;
 
 		for (const char *c = e->d_name; isdigit((unsigned char)*c) && pid < 100000000; c++)
 			pid = pid * 10 + (*c - '0');
@@ -102,7 +118,8 @@ static void each_of_proc(struct visit *v, const struct run *but)
 		sid = getsid(pid);
 		if (sid < 0 || (v->sid ? sid != v->sid : owned_by_live_run(v->s, sid, but)))
 			continue;
-		if (!is_zombie(dirfd(dir), e->d_name))
+		if (is_alive(dirfd(dir), pid, &parent) &&
+		    (v->sid || is_ours(v->s, dirfd(dir), parent)))
 			visit_member(v, pid);
 	}
 }

@@ -129,16 +129,18 @@ static bool on_spool(struct request *q)
 	struct session *s = q->s;
 	struct spool *sp;
 
-	if (!get_done(q->g) || q->fds->n != 2)
+	if (!get_done(q->g) || q->fds->n != (s->p.container ? 0 : 2))
 		return false;
 	if (s->n_spools >= INIT_SPOOLS_MAX) {
 		conn_error(q->conn, q->number, GARRET_EXHAUSTED, 0, "enough spool files are here");
 		return true;
 	}
-	sp = xnew(struct spool);
+	sp = s->p.container ? spool_make(s, index) : xnew(struct spool);
 	sp->index = index;
-	sp->fd[0] = msg_fds_take(q->fds);
-	sp->fd[1] = msg_fds_take(q->fds);
+	if (!s->p.container) {
+		sp->fd[0] = msg_fds_take(q->fds);
+		sp->fd[1] = msg_fds_take(q->fds);
+	}
 	list_append(&s->spools, &sp->link);
 	s->n_spools++;
 	output_spools_came(s);
@@ -202,6 +204,25 @@ static bool on_list(struct request *q)
 	return true;
 }
 
+static bool on_resume(struct request *q)
+{
+	struct session *s = q->s;
+	uint64_t owner = get_u64(q->g);
+	struct put p;
+
+	if (!get_done(q->g) || !owner)
+		return false;
+	if (s->owner != owner)
+		s->last_request = 0;
+	s->owner = owner;
+	s->owner_conn = q->conn;
+	conn_only(q->conn);
+	init_begin(&p, conn_frame(), INIT_RESUMED, q->number);
+	put_u64(&p, s->last_request);
+	conn_answer(q->conn, &p);
+	return true;
+}
+
 static bool on_hello(struct request *q)
 {
 	uint8_t nonce[INIT_NONCE];
@@ -243,10 +264,11 @@ static const struct {
 	[INIT_WORKER] = { on_worker, false, false, 1 },
 	[INIT_LIST] = { on_list, false, false, 0 },
 	[INIT_PROCESSES] = { on_processes, false, false, 0 },
+	[INIT_RESUME] = { on_resume, false, false, 0 },
 };
 
-bool request_handle(struct conn *c, bool *greeted, const struct init_header *h, struct get *g,
-		    struct msg_fds *fds)
+static bool carry_out(struct conn *c, bool *greeted, const struct init_header *h, struct get *g,
+		      struct msg_fds *fds)
 {
 	struct request q = {
 		.conn = c, .s = conn_session(c), .number = h->request, .g = g, .fds = fds
@@ -275,5 +297,17 @@ bool request_handle(struct conn *c, bool *greeted, const struct init_header *h, 
 	if (!table[h->type].handle(&q))
 		return false;
 	*greeted = true;
+	return true;
+}
+
+bool request_handle(struct conn *c, bool *greeted, const struct init_header *h, struct get *g,
+		    struct msg_fds *fds)
+{
+	struct session *s = conn_session(c);
+
+	if (!carry_out(c, greeted, h, g, fds))
+		return false;
+	if (s->owner_conn == c)
+		s->last_request = MAX(s->last_request, h->request);
 	return true;
 }

@@ -125,9 +125,18 @@ void session_end(struct session *s)
 
 	if (getpid() != 1)
 		list_foreach (r, &s->live, in_list)
-			if (r->pid > 0)
+			if (r->pid > 0) {
 				(void)kill(r->start ? r->pid : -r->pid, SIGKILL);
+				if (s->p.container)
+					(void)procs_of(r, procs_kill);
+			}
 	_exit(0);
+}
+
+static void on_term(void *ctx, int signo)
+{
+	(void)signo;
+	session_end(ctx);
 }
 
 static void on_listener(struct loop_io *io, uint32_t events)
@@ -138,7 +147,7 @@ static void on_listener(struct loop_io *io, uint32_t events)
 	(void)events;
 	if (fd < 0)
 		return;
-	if (s->n_conns >= CONNS_MAX || conn_add(s, fd) < 0)
+	if ((s->p.admit && !s->p.admit(fd)) || s->n_conns >= CONNS_MAX || conn_add(s, fd) < 0)
 		fd_close(fd);
 }
 
@@ -209,6 +218,8 @@ void init_main(const struct init_params *p)
 	s->childless = true;
 	s->dumpable = prctl(PR_GET_DUMPABLE);
 	if (loop_new(&s->loop, NULL) < 0 || loop_signal(s->loop, SIGCHLD, on_child, s, NULL) < 0)
+		_exit(1);
+	if (p->container && loop_signal(s->loop, SIGTERM, on_term, s, NULL) < 0)
 		_exit(1);
 	if (p->listen_fd >= 0 &&
 	    (fd_set_nonblock(p->listen_fd, true) < 0 ||

@@ -59,6 +59,10 @@ struct session {
 	struct loop_timer idle_timer;
 
 	int workers[INIT_WORKERS]; /* pids of file workers; 0: none */
+
+	/* Who said RESUME last, by which connection, and how far its requests are through. */
+	uint64_t owner, last_request;
+	struct conn *owner_conn;
 };
 
 /* ---- one run ---- */
@@ -171,6 +175,9 @@ void output_spools_came(struct session *s);
 void output_end(struct run *r); /* what is still open is drained from now on */
 void output_free(struct run *r);
 struct spool *spool_free(struct spool *sp);
+/* In a container: a pair of files for that number. */
+struct spool *spool_make(struct session *s, uint32_t index);
+void spool_remove(struct session *s, uint32_t index);
 
 /* input.c */
 void input_open(struct run *r, int fd, bool terminal);
@@ -226,6 +233,7 @@ void conn_error(struct conn *c, uint64_t request, enum garret_code code, int sys
 void conn_answer(struct conn *c, struct put *p);
 struct session *conn_session(struct conn *c);
 void conn_list(struct conn *c, uint64_t request); /* LISTED, DONE */
+void conn_only(struct conn *c);                   /* every other one ends */
 
 /* The frame buffer, shared by all: a frame is made and used up at once. */
 uint8_t *conn_frame(void);

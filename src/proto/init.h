@@ -23,7 +23,7 @@
 #include "proto/cursor.h"
 
 #define INIT_MAJOR 1
-#define INIT_MINOR 1 /* 1: LIST, STDIN_HELD, PROCESSES */
+#define INIT_MINOR 2 /* 1: LIST, STDIN_HELD, PROCESSES.  2: RESUME */
 
 #define INIT_HEADER_BYTES 16
 #define INIT_FRAME_MAX (64 * 1024)
@@ -53,8 +53,10 @@ enum init_type {
 	INIT_STDIN = 8,   /* id[16], the bytes; none = end of file.  INIT_RUN_STDIN runs */
 	INIT_WINCH = 9,   /* id[16], u16 rows, u16 columns */
 	INIT_FORGET = 10, /* id[16]: the owner has the whole result */
-	INIT_SPOOL = 11,  /* u32 index, + two descriptors: files for stdout and stderr */
-	INIT_PING = 12,   /* answered by PONG */
+	/* u32 index, + two descriptors: files for stdout and stderr.  In a container init makes
+	 * them itself, and removes them when the run is forgotten */
+	INIT_SPOOL = 11,
+	INIT_PING = 12, /* answered by PONG */
 	/* u32 slot, + a worker's end of a socket pair: DONE when a file worker serves it
 	 * (proto/files.h).  One that had the slot is killed. */
 	INIT_WORKER = 13,
@@ -62,6 +64,12 @@ enum init_type {
 	/* u32: runs that begin from now on may have so many processes of their user (RLIMIT_NPROC),
 	 * at most as many as init was started with for a maximum; 0: that */
 	INIT_PROCESSES = 16,
+	/*
+	 * u64 owner (a number by chance, never 0): this connection speaks for it from now on, and
+	 * all others end.  Answered by RESUMED, when that is so.  Who was cut off asks again
+	 * what has a higher number than the answer says, and nothing is done twice.
+	 */
+	INIT_RESUME = 17,
 
 	/* from init */
 	INIT_HELLO_OK = 64,    /* u16 major, u16 minor, nonce[16], u32 runs known */
@@ -79,6 +87,8 @@ enum init_type {
 	/* id[16], u64: so many bytes of stdin arrived (captured runs), and the top bit when its end
 	 * did: they outlive their sender */
 	INIT_STDIN_HELD = 74,
+	/* u64: the highest number of that owner's requests that was carried out, or refused */
+	INIT_RESUMED = 75,
 };
 
 enum init_run_flags {
