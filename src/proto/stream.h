@@ -37,7 +37,7 @@
 #define STREAM_WINDOW (1024 * 1024)
 #define STREAM_CHANNELS_MAX 64
 #define STREAM_SPOOL_READ_MAX (1024 * 1024) /* asked for at once */
-#define STREAM_SPOOL_READS_MAX 8            /* at a time */
+#define STREAM_SPOOL_READS_MAX 16           /* at a time; an owner asks for half of it */
 
 enum stream_type {
 	STREAM_HELLO = 1, /* struct stream_hello */

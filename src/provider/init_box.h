@@ -92,6 +92,8 @@ void init_box_file_body_end(struct box_file *f);
 int init_box_file_pipe(struct box_file *f, int *ret_fd, struct garret_error *err);
 void init_box_file_pause(struct box_file *f, bool pause);
 void init_box_file_leave(struct box_file *f);
+/* The same for whoever fetches it (init_stream): made when it isn't there. */
+int init_box_spool_write(struct init_box *b, uint32_t spool, int stream);
 int init_box_spool_open(int runs_fd, const char *runs, uint32_t spool, int stream);
 void init_box_spool_remove(int runs_fd, const char *runs, uint32_t spool);
 

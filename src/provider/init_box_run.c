@@ -562,3 +562,15 @@ void init_box_spool_remove(int runs_fd, const char *runs, uint32_t spool)
 		(void)unlinkat(runs_fd, name, 0);
 	}
 }
+
+int init_box_spool_write(struct init_box *b, uint32_t spool, int stream)
+{
+	char name[160];
+
+	if (!b->runs_name) {
+		errno = ENOENT;
+		return -1;
+	}
+	spool_name(b->runs_name, spool, stream, name);
+	return openat(b->runs_fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+}

@@ -32,7 +32,7 @@ struct init_transport {
 };
 
 struct init_stream_events {
-	/* Init answers: the first time, and again after each cut. */
+	/* Init answers: the first time, and again after each cut.  Not to be freed inside. */
 	void (*live)(void *ctx);
 	/*
 	 * The transport is over and closed.  GONE: there is no such init any more.
@@ -61,12 +61,13 @@ struct init_stream *init_stream_free(struct init_stream *s);
 void init_stream_begin(struct init_stream *s, const struct init_transport *t);
 /* The same with descriptors (which pass, also on failure; both may be the same one). */
 int init_stream_begin_fds(struct init_stream *s, int in, int out, struct garret_error *err);
-/* What the transport brought.  cut() may come from inside. */
+/* What the transport brought.  live() may come from inside, cut() comes later. */
 void init_stream_feed(struct init_stream *s, const void *data, size_t n);
 void init_stream_writable(struct init_stream *s);
 /* It ended, err (may be NULL) says why.  cut() comes from inside. */
 void init_stream_ended(struct init_stream *s, const struct garret_error *err);
 
+struct loop *init_stream_loop(const struct init_stream *s);
 bool init_stream_is_live(const struct init_stream *s);
 /* Which init it is, once it was live: for the box's mark. */
 const uint8_t *init_stream_nonce(const struct init_stream *s);
