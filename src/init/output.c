@@ -512,6 +512,7 @@ void output_free(struct run *r)
 
 static int open_pipe(struct stream *st, int *ret_child)
 {
+	const struct init_params *params = &st->run->s->p;
 	int p[2];
 
 	if (pipe2(p, O_CLOEXEC) < 0)
@@ -520,6 +521,13 @@ static int open_pipe(struct stream *st, int *ret_child)
 		fd_close(p[0]);
 		fd_close(p[1]);
 		return -EINVAL;
+	}
+	/* As root's it could not be opened by its name (/dev/stderr). */
+	if (params->container && geteuid() == 0 &&
+	    fchown(p[1], params->run_uid, params->run_gid) < 0) {
+		fd_close(p[0]);
+		fd_close(p[1]);
+		return -EPERM;
 	}
 	st->fd = p[0];
 	*ret_child = p[1];

@@ -254,6 +254,8 @@ static int open_terminal(struct run *r, const struct init_run *req, int stdio[3]
 
 	if (rc < 0)
 		return rc;
+	if (r->s->p.container && geteuid() == 0 && fchown(stdio[0], r->s->p.run_uid, (gid_t)-1) < 0)
+		return -errno;
 	stdio[1] = fcntl(stdio[0], F_DUPFD_CLOEXEC, 3);
 	stdio[2] = fcntl(stdio[0], F_DUPFD_CLOEXEC, 3);
 	in = fcntl(r->out[0].fd, F_DUPFD_CLOEXEC, 3); /* one descriptor can't be watched twice */

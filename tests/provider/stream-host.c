@@ -85,9 +85,9 @@ static int on_spool(void *ctx, uint32_t index, int stream)
 	return open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 }
 
-static const struct init_stream_events events = {
-	.live = on_live, .cut = on_cut, .spool = on_spool
-};
+static const struct init_stream_events events = { .live = on_live,
+						  .cut = on_cut,
+						  .spool = on_spool };
 
 static void on_child(void *ctx, int signo)
 {

@@ -57,9 +57,11 @@ class Container:
         script = ("mount -t proc proc /proc && mount -t tmpfs -o mode=0755,size=200m meet %s && exec " % self.meet +
                   " ".join(command))
         self.proc = subprocess.Popen(["unshare", "--pid", "--mount", "--fork", "sh", "-c", script],
-                                     stdin=subprocess.DEVNULL)
+                                     stdin=subprocess.DEVNULL, stderr=open(self.dir + "/errors", "wb"))
         wait_for(lambda: children(self.proc.pid))
         self.pid = children(self.proc.pid)[0]
+        # As in a real container, the directory is there before anybody can enter.
+        wait_for(lambda: self.meet in open("/proc/%d/mountinfo" % self.pid).read())
 
     def serve(self, *more):
         return [self.program, "serve", "--dir", self.meet, "--work-dir", self.work, "--uid", str(self.uid), "--gid",
