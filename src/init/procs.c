@@ -7,6 +7,8 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -59,18 +61,19 @@ static void each_of_leaf(const struct leaf *l, struct visit *v)
 		}
 }
 
-/* False: it is gone, or only waits for its parent's attention. */
-static bool is_alive(int proc_fd, int pid, int *ret_parent)
+bool procs_look(int proc_fd, int pid, int *ret_parent)
 {
-	char path[32], buf[512], state;
+	char path[32], buf[512];
 	const char *end;
 
 	(void)snprintf(path, sizeof(path), "%d/stat", pid);
 	if (read_file_at(proc_fd, path, buf, sizeof(buf)) <= 0)
 		return false;
 	end = strrchr(buf, ')'); /* the program's name may have any byte */
-	return end && sscanf(end + 1, " %c %d", &state, ret_parent) == 2 && state != 'Z' &&
-	       state != 'X';
+	if (!end || strlen(end) < sizeof(") S 1") - 1)
+		return false;
+	*ret_parent = (int)strtol(end + sizeof(") S ") - 1, NULL, 10);
+	return end[2] != 'Z' && end[2] != 'X';
 }
 
 /*
@@ -86,7 +89,7 @@ static bool is_ours(const struct session *s, int proc_fd, int parent)
 	for (int depth = 0; depth < 1000 && parent > 1; depth++) {
 		if (parent == getpid())
 			return true;
-		if (!is_alive(proc_fd, parent, &parent))
+		if (!procs_look(proc_fd, parent, &parent))
 			return false;
 	}
 	return false;
@@ -118,7 +121,7 @@ static void each_of_proc(struct visit *v, const struct run *but)
 		sid = getsid(pid);
 		if (sid < 0 || (v->sid ? sid != v->sid : owned_by_live_run(v->s, sid, but)))
 			continue;
-		if (is_alive(dirfd(dir), pid, &parent) &&
+		if (procs_look(dirfd(dir), pid, &parent) &&
 		    (v->sid || is_ours(v->s, dirfd(dir), parent)))
 			visit_member(v, pid);
 	}

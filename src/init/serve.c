@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/time.h"
-#include "init/init.h"
+#include "init/session.h"
 
 #define BACKLOG 8
 #define DETACH_WAIT_MS 10000 /* for one that began before us */
@@ -163,17 +163,12 @@ static int make_work_dir(const struct serve_options *o, struct garret_error *err
  */
 static bool is_from_outside(int pid)
 {
-	char path[32], buf[512], state;
-	const char *end;
+	autoclose int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int parent = -1;
 
 	if (!pid)
 		return true; /* it isn't even in our pid namespace */
-	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	if (read_file_at(AT_FDCWD, path, buf, sizeof(buf)) <= 0)
-		return false;
-	end = strrchr(buf, ')');
-	return end && sscanf(end + 1, " %c %d", &state, &parent) == 2 && parent == 0;
+	return procs_look(proc, pid, &parent) && parent == 0;
 }
 
 static bool admit(int conn)
@@ -249,7 +244,7 @@ static int wait_for_daemon(int ready)
 static int find_living(int dir_fd)
 {
 	struct garret_error err = { 0 };
-	int fd;
+	int fd = -EBADF;
 
 	if (serve_connect(dir_fd, DETACH_WAIT_MS, &fd, &err) < 0)
 		return fail(&err);
@@ -271,7 +266,7 @@ int serve_main(const struct serve_options *o)
 				 .work_dir = o->work_dir,
 				 .env = (const char *const *)environ };
 	struct garret_error err = { 0 };
-	int dir_fd, lock, ready[2] = { -EBADF, -EBADF };
+	int dir_fd = -EBADF, lock, ready[2] = { -EBADF, -EBADF };
 	pid_t pid;
 
 	/* Seen from pid 1, or from whoever was put in from outside, parents outside are 0. */

@@ -214,6 +214,8 @@ unsigned procs_of(struct run *r, void (*fn)(int pid, int sid));
 void procs_kill(int pid, int sid); /* SIGKILL by pidfd, if it still belongs to sid */
 /* Processes that no live run owns; r (or NULL) counts as ended. */
 uint32_t procs_background(struct session *s, struct run *r);
+/* False: it is gone, or only waits for its parent's attention.  proc_fd: /proc. */
+bool procs_look(int proc_fd, int pid, int *ret_parent);
 uint32_t procs_in_leaf(struct session *s, const struct leaf *l);
 
 /* session.c */

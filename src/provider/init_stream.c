@@ -268,7 +268,7 @@ int init_stream_new(const struct init_stream_config *config, struct init_stream 
 		    int *ret_control, struct garret_error *err)
 {
 	struct init_stream *s = xnew(struct init_stream);
-	int pair[2], rc = 0;
+	int pair[2] = { -EBADF, -EBADF }, rc = 0;
 
 	s->loop = config->loop;
 	s->events = config->events;
