@@ -517,6 +517,15 @@ def a_daemon_in_a_container_of_others(c):
 
 
 @test()
+def a_box_is_composed_of_it(c):
+    """The shared operations of boxes, in C, over a stream that is cut."""
+    p = subprocess.run([c.build + "/tests/provider/test-stream-box", c.dir + "/runs", c.work, *c.connect_command()],
+                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+    assert p.returncode == 0, p.stdout
+    assert p.stdout.split("\n")[:5] == ["commands", "streams", "files", "adoption", "another init"], p.stdout
+
+
+@test()
 def figures(c):
     s, k = live(c)
     w = s.worker()
