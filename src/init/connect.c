@@ -25,6 +25,7 @@
 #define LAST_WORD_MS 2000        /* for the owner to take it */
 #define CONTROL_MAX (8u << 20)   /* that init doesn't take */
 #define SOCKET_BYTES (512 << 10) /* of a worker */
+#define LIVES_MS 2000
 #define READS_A_TURN 4
 
 struct relay {
@@ -315,13 +316,38 @@ static void on_init_frame(struct chan *chan, const uint8_t *frame, size_t n, str
 		chan_pause(chan, true);
 }
 
+static uint32_t put_hello(uint8_t frame[64])
+{
+	struct put p;
+
+	init_begin(&p, frame, INIT_HELLO, 0);
+	put_u16(&p, INIT_MAJOR);
+	put_u16(&p, INIT_MINOR);
+	put_bytes(&p, (const uint8_t[INIT_NONCE]){ 0 }, INIT_NONCE);
+	return init_end(&p);
+}
+
+/* Has it only no time for us?  One that is ending may be connected to, but says nothing. */
+static bool init_lives(struct relay *r)
+{
+	struct pollfd in = { .fd = -EBADF, .events = POLLIN };
+	uint8_t frame[64];
+	bool lives;
+
+	if (serve_connect(r->dir_fd, 0, &in.fd, NULL) < 0)
+		return false;
+	lives = msg_send(in.fd, frame, put_hello(frame), NULL, 0, NULL) == 0 &&
+		poll(&in, 1, LIVES_MS) == 1 && recv(in.fd, frame, 1, MSG_TRUNC) > 0;
+	fd_close(in.fd);
+	return lives;
+}
+
 static void on_init_end(struct chan *chan, const struct garret_error *err)
 {
 	struct relay *r = chan->ctx;
-	int fd;
 
 	(void)err;
-	if (serve_connect(r->dir_fd, 0, &fd, NULL) == 0)
+	if (init_lives(r))
 		finish(r, STREAM_END_REPLACED, 0, "init speaks to another stream");
 	finish(r, STREAM_END_INIT, 0, "init has ended");
 }
@@ -329,13 +355,8 @@ static void on_init_end(struct chan *chan, const struct garret_error *err)
 static void greet_init(struct relay *r)
 {
 	uint8_t frame[64];
-	struct put p;
 
-	init_begin(&p, frame, INIT_HELLO, 0);
-	put_u16(&p, INIT_MAJOR);
-	put_u16(&p, INIT_MINOR);
-	put_bytes(&p, (const uint8_t[INIT_NONCE]){ 0 }, INIT_NONCE);
-	chan_send(&r->init, frame, init_end(&p), NULL, 0);
+	chan_send(&r->init, frame, put_hello(frame), NULL, 0);
 }
 
 static int open_spool_dir(int dir_fd)

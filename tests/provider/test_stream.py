@@ -119,7 +119,7 @@ def time_outs_and_stops_leave_only_what_called_setsid(c):
     s, k = live(c)
     r = k.sh("setsid sleep 301 & sleep 302 & trap '' TERM; sleep 303", timeout=300)
     assert r.exit["cause"] == driver.TIMEOUT and r.exit["background"] == 1, r.exit
-    rid = k.run(["sh", "-c", "setsid sleep 304 & sleep 305 & echo up; wait"])
+    rid = k.run(["sh", "-c", "setsid sh -c 'echo up; exec sleep 304' & sleep 305 & wait"])
     k.until(lambda: k.results[rid].out[1])
     assert k.answer(k.stop(rid))[0] == driver.DONE
     assert k.wait(rid).exit["cause"] == driver.STOPPED
@@ -261,7 +261,7 @@ def a_slow_reader_holds_up_only_itself(c):
     assert max(times) < 1, times
     for pid in (s.proc.pid, c.relays()[0]):
         rss = int(next(x for x in open("/proc/%d/status" % pid) if x.startswith("VmRSS")).split()[1])
-        assert rss < 12000, "%d KiB are kept for slow readers" % rss
+        assert rss < (100000 if "asan" in BUILD else 12000), "%d KiB are kept for slow readers" % rss
     assert len(w.finish().data) == 24000000
     assert len(read_all(r)) == 24000000
 
