@@ -43,5 +43,7 @@ void child_main(void *plan) __attribute__((noreturn));
  * like the system call: the pid, or -errno; errno is left alone.
  */
 long child_clone3(const struct child_clone *args, size_t size, void (*fn)(void *), void *arg);
+/* The older call, on a stack that ends at `top`. */
+long child_clone(uint64_t flags, void *top, void (*fn)(void *), void *arg);
 
 #endif

@@ -2,13 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -200,11 +203,42 @@ static int fail(const struct garret_error *err)
 	return 1;
 }
 
+/*
+ * A container's kernel may be none of Linux (gVisor), or its filter older than a call.
+ * Without these a run could not be ended, or a file be opened as it has to be.
+ */
+static int check_calls(struct garret_error *err)
+{
+	struct open_how how = { .flags = O_PATH | O_CLOEXEC };
+	const struct {
+		const char *name;
+		int fd;
+	} calls[] = {
+		{ "openat2", (int)syscall(SYS_openat2, AT_FDCWD, "/", &how, sizeof(how)) },
+		{ "pidfd_open", (int)syscall(SYS_pidfd_open, getpid(), 0) },
+		{ "memfd_create", memfd_create("garret-probe", MFD_CLOEXEC) },
+		{ "close_range", close_range(~0u, ~0u, 0) },
+	};
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+		if (calls[i].fd < 0 && rc == 0)
+			rc = garret_fail(err, GARRET_UNSUPPORTED,
+					 "this container can't hold sessions: it has no %s",
+					 calls[i].name);
+		if (calls[i].fd > 0)
+			fd_close(calls[i].fd);
+	}
+	return rc;
+}
+
 static int prepare(const struct serve_options *o, int dir_fd, struct init_params *p,
 		   struct garret_error *err)
 {
-	int rc = make_work_dir(o, err);
+	int rc = check_calls(err);
 
+	if (rc == 0)
+		rc = make_work_dir(o, err);
 	if (rc == 0)
 		rc = make_spool_dir(dir_fd, &p->spool_fd, err);
 	if (rc == 0 && getrandom(p->nonce, sizeof(p->nonce), 0) != (ssize_t)sizeof(p->nonce))

@@ -41,7 +41,7 @@ def wait_for(condition, seconds=10):
 class Container:
     """Namespaces with an init as pid 1.  Use as a context: everything ends with it."""
 
-    def __init__(self, build, uid=0, serve=True, first=None):
+    def __init__(self, build, uid=0, first=None, without=()):
         self.build = os.path.abspath(build)
         self.dir = tempfile.mkdtemp(prefix="garret-stream-")
         os.chmod(self.dir, 0o755)
@@ -54,14 +54,22 @@ class Container:
         self.uid = uid
         self.streams = []
         command = first or self.serve()
+        if without:
+            command = [self.build + "/tests/provider/test-without", *map(str, without), "--", *command]
         script = ("mount -t proc proc /proc && mount -t tmpfs -o mode=0755,size=200m meet %s && exec " % self.meet +
                   " ".join(command))
         self.proc = subprocess.Popen(["unshare", "--pid", "--mount", "--fork", "sh", "-c", script],
                                      stdin=subprocess.DEVNULL, stderr=open(self.dir + "/errors", "wb"))
-        wait_for(lambda: children(self.proc.pid))
-        self.pid = children(self.proc.pid)[0]
+        wait_for(lambda: children(self.proc.pid) or not self.alive())
+        self.pid = (children(self.proc.pid) or [0])[0]
         # As in a real container, the directory is there before anybody can enter.
-        wait_for(lambda: self.meet in open("/proc/%d/mountinfo" % self.pid).read())
+        wait_for(lambda: self.mounted() or not self.alive())
+
+    def mounted(self):
+        try:
+            return self.meet in open("/proc/%d/mountinfo" % self.pid).read()
+        except OSError:
+            return False
 
     def serve(self, *more):
         return [self.program, "serve", "--dir", self.meet, "--work-dir", self.work, "--uid", str(self.uid), "--gid",
@@ -102,10 +110,8 @@ class Container:
     def __exit__(self, *exc):
         for s in self.streams:
             s.close()
-        try:
+        if self.alive() and self.pid:
             os.kill(self.pid, signal.SIGKILL)
-        except OSError:
-            pass
         self.proc.wait(10)
         shutil.rmtree(self.dir, ignore_errors=True)
 

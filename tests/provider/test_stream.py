@@ -516,6 +516,29 @@ def a_daemon_in_a_container_of_others(c):
     assert c.alive()
 
 
+CLONE3, OPENAT2 = 435, 437
+
+
+@test(without=[CLONE3])
+def a_filter_without_clone3_is_enough(c):
+    """Docker's own has none."""
+    s, k = live(c)
+    assert k.sh("echo on; exit 3").out[1] == b"on\n"
+    r = k.sh("sleep 20", timeout=200)
+    assert r.exit["cause"] == driver.TIMEOUT, r.exit
+    assert k.do(["/nonexistent"]).exit["code"] == 127
+    w = s.worker()
+    w.start("list", "/")
+    assert w.finish().entries
+
+
+@test(without=[OPENAT2])
+def a_call_that_is_missing_is_named(c):
+    assert c.proc.wait(5) == 1
+    errors = open(c.dir + "/errors").read()
+    assert "it has no openat2" in errors, errors
+
+
 @test()
 def a_box_is_composed_of_it(c):
     """The shared operations of boxes, in C, over a stream that is cut."""
