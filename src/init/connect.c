@@ -26,7 +26,8 @@
 #define CONTROL_MAX (8u << 20)   /* that init doesn't take */
 #define SOCKET_BYTES (512 << 10) /* of a worker */
 #define LIVES_MS 2000
-#define READS_A_TURN 4
+#define PIPE_BYTES (256 << 10)
+#define READS_A_TURN 2
 
 struct relay {
 	struct loop *loop;
@@ -102,7 +103,7 @@ static void on_out(struct loop_io *io, uint32_t events)
 
 static void on_in(struct loop_io *io, uint32_t events)
 {
-	static uint8_t buf[64 * 1024];
+	static uint8_t buf[256 * 1024]; /* several frames: one that is cut is copied once more */
 	struct relay *r = io->ctx;
 
 	(void)events;
@@ -244,6 +245,7 @@ static bool on_pipe(struct relay *r, const struct stream_frame *f)
 	}
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		finish(r, STREAM_END_SYSTEM, errno, "no pipe for a file");
+	(void)fcntl(fds[0], F_SETPIPE_SZ, PIPE_BYTES); /* refused: then it is a smaller one */
 	init_begin(&p, frame, FILE_PIPE, 0);
 	if (mux_open(&r->mux, id, MUX_PIPE_IN, fds[0], NULL, r, NULL))
 		mux_deliver(worker, frame, init_end(&p), &fds[1], 1);

@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "provider/init_stream.h"
 
-#define READS_A_TURN 4
-#define READ_BYTES (64 * 1024)
+#define READS_A_TURN 2
+#define READ_BYTES (256 * 1024) /* several frames: one that is cut is copied once more */
 
 struct fds {
 	struct init_stream *s;

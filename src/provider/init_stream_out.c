@@ -4,6 +4,7 @@
  * only those.  Workers are not: they end with the stream.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #define ASK_MESSAGES 64
 #define KEPT_MAX (1u << 20) /* bytes; then nothing more is taken from the socket */
 #define BLOB_PIECE STREAM_BYTES_MAX
+#define PIPE_BYTES (256 * 1024) /* a frame of 60 KiB should find room */
 
 /* ---- keeping ---- */
 
@@ -123,6 +125,7 @@ static bool on_worker_message(struct mux_channel *c, const uint8_t *msg, size_t 
 	struct init_stream *s = c->ctx;
 	struct mux_channel *pipe;
 	struct init_header h;
+	int fd;
 	uint8_t body[4];
 	struct put p;
 	struct get g;
@@ -134,7 +137,9 @@ static bool on_worker_message(struct mux_channel *c, const uint8_t *msg, size_t 
 		mux_close(c);
 		return false;
 	}
-	pipe = mux_open(&s->mux, ++s->last_channel, MUX_PIPE_OUT, msg_fds_take(fds), NULL, s, NULL);
+	fd = msg_fds_take(fds);
+	(void)fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES); /* refused: then it is a smaller one */
+	pipe = mux_open(&s->mux, ++s->last_channel, MUX_PIPE_OUT, fd, NULL, s, NULL);
 	if (!pipe) {
 		mux_close(c);
 		return false;
