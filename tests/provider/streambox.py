@@ -131,10 +131,10 @@ class Stream:
         self.events = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
         self.conn = driver.Conn(self.sock, hello=False)
-        self.hello()
-
-    def hello(self):
-        self.conn.send(driver.HELLO, struct.pack("<HH", 1, 0) + driver.NONCE)
+        try:
+            self.conn.send(driver.HELLO, struct.pack("<HH", 1, 0) + driver.NONCE)
+        except BrokenPipeError:
+            pass  # it has ended already; its events say why
 
     def greeted(self):
         kind, _, payload = self.conn.frame()
