@@ -41,7 +41,7 @@ def wait_for(condition, seconds=10):
 class Container:
     """Namespaces with an init as pid 1.  Use as a context: everything ends with it."""
 
-    def __init__(self, build, uid=0, first=None, without=()):
+    def __init__(self, build, uid=0, first=None, without=(), user=None):
         self.build = os.path.abspath(build)
         self.dir = tempfile.mkdtemp(prefix="garret-stream-")
         os.chmod(self.dir, 0o755)
@@ -53,10 +53,13 @@ class Container:
         shutil.copy(self.build + "/garret-init", self.program)
         self.uid = uid
         self.streams = []
-        command = first or self.serve()
+        self.user = ["setpriv", "--reuid=%d" % user, "--regid=%d" % user, "--clear-groups"] if user else []
+        os.mkdir(self.dir + "/work")
+        os.chown(self.dir + "/work", user or 0, user or 0)
+        command = self.user + (first or self.serve())
         if without:
             command = [self.build + "/tests/provider/test-without", *map(str, without), "--", *command]
-        script = ("mount -t proc proc /proc && mount -t tmpfs -o mode=0755,size=200m meet %s && exec " % self.meet +
+        script = ("mount -t proc proc /proc && mount -t tmpfs -o mode=0755,uid=%d,size=200m meet %s && exec " % (user or 0, self.meet) +
                   " ".join(command))
         self.proc = subprocess.Popen(["unshare", "--pid", "--mount", "--fork", "sh", "-c", script],
                                      stdin=subprocess.DEVNULL, stderr=open(self.dir + "/errors", "wb"))
@@ -76,7 +79,7 @@ class Container:
                 str(self.uid), *more]
 
     def enter(self, command):
-        return ["nsenter", "--target", str(self.pid), "--pid", "--mount", *command]
+        return ["nsenter", "--target", str(self.pid), "--pid", "--mount", *self.user, *command]
 
     def connect_command(self):
         return self.enter([self.program, "connect", "--dir", self.meet])

@@ -353,6 +353,21 @@ def a_stream_cut_in_transfers_ends_only_them(c):
 
 
 @test()
+def a_worker_that_was_not_started_when_it_was_cut_is_told(c):
+    s, k = live(c)
+    os.kill(c.pid, signal.SIGSTOP)
+    w = s.worker(0)
+    time.sleep(0.1)
+    s.say("drop")
+    kind, _, payload = k.answer(w.request)
+    assert kind == driver.ERROR and struct.unpack("<I", payload[:4])[0] == filesproto.CODES.index("unavailable")
+    os.kill(c.pid, signal.SIGCONT)
+    s.event("live")
+    w = s.worker(0)
+    assert k.answer(w.request)[0] == driver.DONE
+
+
+@test()
 def what_is_asked_meanwhile_waits(c):
     s, k = live(c)
     rid = k.run(["sleep", "30"])
@@ -490,6 +505,21 @@ def not_even_init_s_own_user_can(c):
     out = k.do(["python3", "-c", probe])
     assert b"b''" in out.out[1] or b"reset" in out.out[2] or b"Broken" in out.out[2], out.out
     assert k.sh("true").exit["code"] == 0
+
+
+@test(user=1000)
+def a_container_without_root(c):
+    """Runs have init's own user: they can't speak to it, nor look into it or its relay."""
+    s, k = live(c)
+    r = k.sh("id -u; pwd")
+    assert r.out[1] == b"1000\n%s\n" % c.work.encode(), r.out
+    r = k.sh("for p in 1 $(pgrep -f '[g]arret-init connect'); do cat /proc/$p/environ /proc/$p/maps >/dev/null && echo read $p; done")
+    assert r.out[1] == b"" and r.out[2].count(b"denied") == 4, r.out
+    r = k.sh("%s connect --dir %s < /dev/null" % (c.program, c.meet))
+    assert r.exit["code"] != 0 and b"GRTS" not in r.out[1][:20], r.out
+    w = s.worker()
+    w.start("mkdir", c.work + "/new")
+    assert w.finish().end.code == "ok"
 
 
 @test(first=["sleep", "1000"])
