@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,11 +30,27 @@ static bool peers_from_outside; /* who may connect came into the container from 
 
 /* ---- the directory ---- */
 
+static int make_parents(const char *path, struct garret_error *err)
+{
+	autofree char *part = xstrdup(path);
+
+	for (char *at = part + 1; *part && *at; at++)
+		if (*at == '/') {
+			*at = '\0';
+			if (mkdir(part, 0755) < 0 && errno != EEXIST)
+				return garret_fail_errno(err, "make %s", part);
+			*at = '/';
+		}
+	return 0;
+}
+
 int serve_open_dir(const char *dir, bool make, int *ret_fd, struct garret_error *err)
 {
 	autoclose int fd = -EBADF;
 	struct stat st;
 
+	if (make && access(dir, F_OK) < 0 && make_parents(dir, err) < 0)
+		return -(int)err->code;
 	if (make && mkdir(dir, 0700) < 0 && errno != EEXIST)
 		return garret_fail_errno(err, "make %s", dir);
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -133,7 +150,7 @@ static int make_spool_dir(int dir_fd, int *ret_fd, struct garret_error *err)
 /* Every part that is missing; the last one belongs to the runs' user. */
 static int make_work_dir(const struct serve_options *o, struct garret_error *err)
 {
-	autofree char *path = xstrdup(o->work_dir);
+	const char *path = o->work_dir;
 	struct stat st;
 
 	if (*path != '/')
@@ -143,13 +160,8 @@ static int make_work_dir(const struct serve_options *o, struct garret_error *err
 			return garret_fail(err, GARRET_INVALID, "%s is no directory", path);
 		return 0;
 	}
-	for (char *at = path + 1; *at; at++)
-		if (*at == '/') {
-			*at = '\0';
-			if (mkdir(path, 0755) < 0 && errno != EEXIST)
-				return garret_fail_errno(err, "make %s", path);
-			*at = '/';
-		}
+	if (make_parents(path, err) < 0)
+		return -(int)err->code;
 	if (mkdir(path, 0755) < 0 && errno != EEXIST)
 		return garret_fail_errno(err, "make %s", path);
 	if (geteuid() == 0 && lchown(path, o->uid, o->gid) < 0)
@@ -232,11 +244,38 @@ static int check_calls(struct garret_error *err)
 	return rc;
 }
 
+/* Another user's commands can't be begun, or not be ended, without these. */
+static int check_capabilities(uint32_t uid, struct garret_error *err)
+{
+	static const struct {
+		unsigned number;
+		const char *name;
+	} needed[] = { { CAP_SETUID, "SETUID" },
+		       { CAP_SETGID, "SETGID" },
+		       { CAP_KILL, "KILL" },
+		       { CAP_CHOWN, "CHOWN" } };
+	struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct have[2] = { { 0 } };
+
+	if (uid == geteuid())
+		return 0;
+	if (syscall(SYS_capget, &head, have) < 0)
+		return garret_fail_errno(err, "read our capabilities");
+	for (size_t i = 0; i < ARRAY_SIZE(needed); i++)
+		if (!(have[0].effective & 1u << needed[i].number))
+			return garret_fail(err, GARRET_DENIED,
+					   "commands of user %u need the capability %s here", uid,
+					   needed[i].name);
+	return 0;
+}
+
 static int prepare(const struct serve_options *o, int dir_fd, struct init_params *p,
 		   struct garret_error *err)
 {
 	int rc = check_calls(err);
 
+	if (rc == 0)
+		rc = check_capabilities(o->uid, err);
 	if (rc == 0)
 		rc = make_work_dir(o, err);
 	if (rc == 0)

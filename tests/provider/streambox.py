@@ -57,6 +57,8 @@ class Container:
         os.mkdir(self.dir + "/work")
         os.chown(self.dir + "/work", user or 0, user or 0)
         command = self.user + (first or self.serve())
+        if command[-1] == "@serve":
+            command[-1:] = self.serve()
         if without:
             command = [self.build + "/tests/provider/test-without", *map(str, without), "--", *command]
         script = ("mount -t proc proc /proc && mount -t tmpfs -o mode=0755,uid=%d,size=200m meet %s && exec " % (user or 0, self.meet) +

@@ -524,6 +524,7 @@ def a_container_without_root(c):
 
 @test(first=["sleep", "1000"])
 def a_daemon_in_a_container_of_others(c):
+    c.meet += "/not/there/yet"
     serve = c.enter(c.serve("--detach"))
     begun = [subprocess.Popen(serve, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) for _ in range(4)]
     for p in begun:
@@ -567,6 +568,14 @@ def a_call_that_is_missing_is_named(c):
     assert c.proc.wait(5) == 1
     errors = open(c.dir + "/errors").read()
     assert "it has no openat2" in errors, errors
+
+
+@test(first=["setpriv", "--bounding-set=-kill", "@serve"])
+def a_capability_that_is_missing_is_named(c):
+    """Without it a command would begin, and never be ended."""
+    assert c.proc.wait(5) == 1
+    errors = open(c.dir + "/errors").read()
+    assert "need the capability KILL" in errors, errors
 
 
 @test()
