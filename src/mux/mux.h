@@ -6,6 +6,7 @@
  * doesn't take waits here, at most a window; what the peer may not be sent yet
  * isn't read.  When the transport takes no more nothing is read at all.
  *
+ * A pipe whose reader has gone is found out by writing: SIGPIPE has to be ignored.
  * Frames that belong to no channel are the user's (frame()).
  */
 #ifndef MUX_MUX_H

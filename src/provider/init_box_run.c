@@ -567,7 +567,8 @@ int init_box_spool_write(struct init_box *b, uint32_t spool, int stream)
 {
 	char name[160];
 
-	if (!b->runs_name) {
+	/* Init says the number: it may only be one that we gave. */
+	if (!b->runs_name || spool >= b->next_spool) {
 		errno = ENOENT;
 		return -1;
 	}

@@ -36,6 +36,7 @@ struct track {
 	struct list link;
 	uint8_t id[INIT_RUN_ID];
 	uint64_t request; /* of its RUN or ATTACH */
+	uint64_t limit;   /* of its output; 0: none, or not known */
 	bool started, any[2];
 	uint64_t out[2]; /* bytes that were passed on */
 	uint32_t index;  /* of its spool */
@@ -108,7 +109,7 @@ void out_release(struct init_stream *s);
 /* init_stream_in.c: from init to the socket.  False: it makes no sense */
 bool in_control(struct init_stream *s, const struct stream_frame *f);
 struct track *in_track(struct init_stream *s, const uint8_t *id);
-void in_track_new(struct init_stream *s, const uint8_t *id, uint64_t request);
+struct track *in_track_new(struct init_stream *s, const uint8_t *id, uint64_t request);
 void in_track_free(struct init_stream *s, struct track *t);
 void in_error(struct init_stream *s, uint64_t request, enum garret_code code, const char *text);
 void in_exit_if_whole(struct init_stream *s, struct track *t);

@@ -23,7 +23,7 @@ struct track *in_track(struct init_stream *s, const uint8_t *id)
 	return NULL;
 }
 
-void in_track_new(struct init_stream *s, const uint8_t *id, uint64_t request)
+struct track *in_track_new(struct init_stream *s, const uint8_t *id, uint64_t request)
 {
 	struct track *t = in_track(s, id);
 
@@ -34,6 +34,7 @@ void in_track_new(struct init_stream *s, const uint8_t *id, uint64_t request)
 		list_append(&s->tracks, &t->link);
 	}
 	t->request = request;
+	return t;
 }
 
 void in_track_free(struct init_stream *s, struct track *t)

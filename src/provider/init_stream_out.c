@@ -194,6 +194,7 @@ void out_local_frame(struct chan *chan, const uint8_t *msg, size_t n, struct msg
 	struct init_stream *s = chan->ctx;
 	uint8_t id[INIT_RUN_ID];
 	struct init_header h;
+	struct init_run run;
 	struct get g;
 
 	if (!init_parse(&g, msg, n, &h) || (!s->greeted && h.type != INIT_HELLO)) {
@@ -208,9 +209,12 @@ void out_local_frame(struct chan *chan, const uint8_t *msg, size_t n, struct msg
 		start_worker(s, &h, msg, n, fds);
 		return;
 	}
-	if (h.type == INIT_RUN || h.type == INIT_ATTACH) {
+	if (h.type == INIT_RUN) {
+		if (init_get_run(&g, &run))
+			in_track_new(s, run.id, h.request)->limit = run.output_limit;
+	} else if (h.type == INIT_ATTACH) {
 		get_bytes(&g, id, sizeof(id));
-		in_track_new(s, id, h.request);
+		(void)in_track_new(s, id, h.request);
 	} else if (h.type == INIT_DETACH) {
 		get_bytes(&g, id, sizeof(id));
 		in_track_free(s, in_track(s, id));

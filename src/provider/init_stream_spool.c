@@ -102,7 +102,8 @@ bool fetch_told(struct init_stream *s, struct track *t, unsigned stream, uint32_
 {
 	struct fetch *x = &t->fetch[stream - 1];
 
-	if (bytes > INT64_MAX - STREAM_SPOOL_READ_MAX)
+	/* More than the command may write is a lie, and would be written to our disk. */
+	if (bytes > INT64_MAX - STREAM_SPOOL_READ_MAX || (t->limit && bytes > t->limit))
 		return false;
 	if ((t->fetch[0].spooled || t->fetch[1].spooled) && t->index != index)
 		return false;
