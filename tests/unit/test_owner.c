@@ -22,7 +22,7 @@ static struct owner {
 	struct strbuf said;
 	unsigned lives, closed;
 	int cut; /* the code, once it was */
-	char why[300];
+	char why[sizeof(((struct garret_error *)NULL)->msg)];
 } t;
 
 static size_t on_write(void *ctx, const void *data, size_t n)
