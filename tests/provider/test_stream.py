@@ -490,6 +490,32 @@ def frames_that_make_no_sense_end_the_relay(c):
 
 
 @test()
+def no_mutation_of_a_stream_breaks_more_than_its_relay(c):
+    rng = random.Random(7)
+
+    def part(kind, body=b"", channel=0):
+        return struct.pack("<IIB3x", len(body), channel, kind) + body
+    hello = part(1, struct.pack("<IHH", 0x53545247, 1, 0) + bytes(16) + struct.pack("<I", 1) + b"t\0")
+    rid = bytes(range(16))
+    strings = driver.strings([b"true"])
+    run = rid + struct.pack("<IIQHHIII", 0, 0, 0, 0, 0, 1, 0, 0) + b"\0" + struct.pack("<I", len(strings)) + strings
+    request = struct.pack("<BII", 2, 0, 0) + filesproto.string("/") + filesproto.string("") * 3 + bytes(68)
+    good = [part(2, driver.encode(driver.RUN, run, 1)), part(2, driver.encode(17, struct.pack("<Q", 5))),
+            part(4, driver.encode(driver.WORKER, bytes(4), 2), 1), part(5, driver.encode(1, request), 1), part(3, b"blob"),
+            part(6, struct.pack("<I", 9), 1), part(7, b"", 1), part(8, struct.pack("<I", 0), 1), part(11, b"ping"),
+            part(9, struct.pack("<IBQI", 1, 0, 0, 1000)), part(2, driver.encode(driver.LIST, b"", 3))]
+    for _ in range(40):
+        data = bytearray(b"".join(rng.choices(good, k=rng.randrange(1, 12))))
+        for _ in range(rng.randrange(4)):
+            data[rng.randrange(len(data))] = rng.choice([0, 1, 0x7f, 0xff, rng.randrange(256)])
+        p = c.raw()
+        p.communicate(hello + data, timeout=10)
+        assert p.returncode in (0, 1), (p.returncode, bytes(data))
+    s, k = live(c)
+    assert k.sh("echo fine").out[1] == b"fine\n"
+
+
+@test()
 def nobody_inside_can_speak_to_init(c):
     s, k = live(c)
     r = k.do([c.program, "connect", "--dir", c.meet])
