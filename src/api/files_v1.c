@@ -523,7 +523,7 @@ static void edit_end(struct file_answer *a, const struct file_end *end)
 	put_file(a, end, "replacements");
 }
 
-/* u8 flags, u32 length, old, u32 length, new: text/edit.h */
+/* u8 flags, u32 length, old, u32 length, new: proto/edit.h */
 static void put_edit(struct strbuf *out, const struct edit_values *v)
 {
 	const char *const texts[] = { v->old, v->new };

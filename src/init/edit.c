@@ -1,4 +1,4 @@
-/* Exact replacements in a file of the session: see text/edit.h. */
+/* Exact replacements in a file of the session: see proto/edit.h. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "init/replace.h"
-#include "text/edit.h"
+#include "proto/edit.h"
 
 /* ---- the operation ---- */
 

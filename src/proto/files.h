@@ -69,7 +69,7 @@ enum file_op {
 	FILE_DIGEST,  /* INFO; SHA-256 in end.digest */
 	FILE_GLOB,    /* ENTRIES of what pattern matches below path, sorted by path */
 	FILE_GREP,    /* MATCHES of pattern in the files below path that match include */
-	FILE_EDIT,    /* the body: see text/edit.h; INFO of the result */
+	FILE_EDIT,    /* the body: see proto/edit.h; INFO of the result */
 	FILE_TAR_OUT, /* DATA: an archive of path */
 	FILE_TAR_IN,  /* the body is an archive, unpacked below path */
 	FILE_TEXT,    /* DATA: `length` lines from line `offset` on as UTF-8; count: all lines */
@@ -109,7 +109,7 @@ struct file_request {
 	uint32_t flags;      /* enum file_flags */
 	uint32_t timeout_ms; /* of the work, not of waiting for a slow client; 0: 60 s */
 	const char *path, *to, *pattern, *include;
-	uint64_t offset, length; /* length: UINT64_MAX is "the rest".  EDIT: text/edit.h */
+	uint64_t offset, length; /* length: UINT64_MAX is "the rest".  EDIT: proto/edit.h */
 	uint32_t mode;
 	uint32_t max_depth, max_entries; /* 0: the worker's own bound */
 	uint64_t max_bytes;              /* EDIT, READ, TEXT: of the file; TAR_IN: of all content */
@@ -118,10 +118,18 @@ struct file_request {
 
 enum file_type { FILE_REGULAR, FILE_DIRECTORY, FILE_OTHER, FILE_DANGLING, FILE_TYPES };
 
+/* What a provider without workers can't tell; those fields are zero.  Workers know all. */
+enum file_unknown {
+	FILE_NO_SIZE = 1 << 0,
+	FILE_NO_MODE = 1 << 1,  /* mode, uid, gid */
+	FILE_NO_TIMES = 1 << 2, /* the tag, but for its size */
+};
+
 /* A link is described by its target (DANGLING when there is none), unless NOFOLLOW. */
 struct file_info {
-	uint8_t type; /* enum file_type */
-	uint8_t link; /* the name itself is a symbolic link */
+	uint8_t type;    /* enum file_type */
+	uint8_t link;    /* the name itself is a symbolic link */
+	uint8_t unknown; /* enum file_unknown; not in frames */
 	uint32_t mode, uid, gid;
 	struct file_tag tag; /* size and times are in here */
 	const char *name;    /* of entries: relative to the request's path; borrowed */

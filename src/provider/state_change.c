@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "proto/edit.h"
 #include "provider/state_impl.h"
-#include "text/edit.h"
 
 static void now_text(char out[40])
 {

@@ -10,8 +10,8 @@
  * `include` the SHA-256 (hex) that the file must have before.  What
  * isn't named stays byte for byte, whatever its encoding and line ends are.
  */
-#ifndef TEXT_EDIT_H
-#define TEXT_EDIT_H
+#ifndef PROTO_EDIT_H
+#define PROTO_EDIT_H
 
 #include "base/error.h"
 #include "proto/cursor.h"

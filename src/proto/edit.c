@@ -1,4 +1,4 @@
-#include "text/edit.h"
+#include "proto/edit.h"
 
 #include <stdlib.h>
 #include <string.h>
