@@ -41,9 +41,14 @@ struct box_spec {
 	const char *runs;
 	const struct box_volume *volumes;
 	unsigned n_volumes;
-	/* NULL, or called as soon as the environment was made, with its id: whatever fails behind
+	/*
+	 * To be attached to: what ref() of an earlier box said, untrusted.  GONE when it is no
+	 * more, or isn't this provider's.  NULL: one of its own, made when there is none.
+	 */
+	const char *ref;
+	/* NULL, or called as soon as the environment was made, with its ref: whatever fails behind
 	 * that, it is there.  At the latest before the box is given out. */
-	void (*named)(void *ctx, const char *id);
+	void (*named)(void *ctx, const char *ref);
 	void *named_ctx;
 };
 
@@ -101,9 +106,14 @@ struct box_run_known {
 /* How a command ended.  The buffers may be taken (strbuf_detach) by the callee. */
 struct box_run_end {
 	bool gone; /* the environment ended under it; set besides: what came of its output */
+	/* With a code: whoever carries it out failed, and nobody can tell how it ended. */
+	struct garret_error failed;
 	bool timed_out, output_limited, stopped;
-	bool output_lost; /* less is in the spool than init says it wrote */
-	bool no_process;  /* it could not be started: pids or memory of the session are exhausted */
+	/* Of another service, when it isn't what was asked for: the limit that was reached. */
+	uint32_t limit_ms;    /* timed_out */
+	uint64_t limit_bytes; /* output_limited */
+	bool output_lost;     /* less is in the spool than init says it wrote */
+	bool no_process; /* it could not be started: pids or memory of the session are exhausted */
 	int exit_code;
 	uint32_t background; /* processes of the box that no command owns any more */
 	uint64_t total[2];
@@ -143,6 +153,7 @@ enum box_close {
 	BOX_CLOSE_PLAIN, /* the workspace is kept */
 	BOX_CLOSE_PURGE, /* nothing is */
 	BOX_CLOSE_KEEP,  /* the write layer as well, for the next box of that id */
+	BOX_CLOSE_LEAVE, /* nothing ends: it goes on as it is, without us (not of the native) */
 };
 
 /* What a new box got of a kept write layer. */
@@ -182,6 +193,10 @@ struct provider_ops {
 	 * Live runs end with `gone` first. */
 	void (*close)(struct box *box, enum box_close how, box_done_fn done, void *ctx);
 	enum box_layer (*layer)(const struct box *box);
+	/* The name of the environment, for box_spec.ref.  NULL: it has none of that kind. */
+	const char *(*ref)(const struct box *box);
+	/* How an open one is reached: "init", or "exec: " and why not.  NULL: always init. */
+	const char *(*reach)(const struct box *box);
 	void (*usage)(struct box *box, box_usage_fn done, void *ctx);
 	/*
 	 * Change those limits whose bits (enum box_limit) are in `which`, all of them or none.
