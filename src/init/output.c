@@ -184,9 +184,10 @@ struct spool *spool_make(struct session *s, uint32_t index)
 	sp->fd[0] = sp->fd[1] = -EBADF;
 	for (int i = 0; i < 2; i++) {
 		spool_name(index, i, name);
-		(void)unlinkat(s->p.spool_fd, name, 0); /* of an owner that is no more */
 		sp->fd[i] = openat(s->p.spool_fd, name,
 				   O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (sp->fd[i] < 0 && errno == EEXIST)
+			return spool_free(sp); /* output of a run that is still known */
 		/* Without one the run that takes it ends by its output, rather than waiting. */
 	}
 	return sp;
@@ -243,6 +244,7 @@ static bool spool_begin(struct stream *st)
 		r->spool = list_entry(s->spools.next, struct spool, link);
 		list_remove(&r->spool->link);
 		s->n_spools--;
+		r->took_spool = true;
 		r->exit.spool_index = r->spool->index;
 	}
 	if (!r->spool) {

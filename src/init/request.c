@@ -136,6 +136,10 @@ static bool on_spool(struct request *q)
 		return true;
 	}
 	sp = s->p.container ? spool_make(s, index) : xnew(struct spool);
+	if (!sp) {
+		conn_error(q->conn, q->number, GARRET_CONFLICT, 0, "that spool number is taken");
+		return true;
+	}
 	sp->index = index;
 	if (!s->p.container) {
 		sp->fd[0] = msg_fds_take(q->fds);

@@ -68,7 +68,7 @@ void run_free(struct run *r)
 {
 	conn_forget(r);
 	output_free(r);
-	if (r->s->p.container && (r->exit.spooled[0] || r->exit.spooled[1]))
+	if (r->s->p.container && r->took_spool)
 		spool_remove(r->s, r->exit.spool_index);
 	list_remove(&r->in_bucket);
 	list_remove(&r->in_list);

@@ -120,6 +120,7 @@ struct run {
 	struct stream out[2];
 	struct input in;
 	struct spool *spool;
+	bool took_spool;              /* exit.spool_index is its number */
 	struct loop_timer told_timer; /* SPOOLED frames are told now and then */
 	uint64_t told_ms;
 
@@ -175,7 +176,7 @@ void output_spools_came(struct session *s);
 void output_end(struct run *r); /* what is still open is drained from now on */
 void output_free(struct run *r);
 struct spool *spool_free(struct spool *sp);
-/* In a container: a pair of files for that number. */
+/* In a container: a pair of files for that number; NULL when it is taken. */
 struct spool *spool_make(struct session *s, uint32_t index);
 void spool_remove(struct session *s, uint32_t index);
 

@@ -63,6 +63,8 @@ def ten_mebibytes_of_both_streams_are_fetched(c):
     inside = "/proc/%d/root%s/spool" % (c.pid, c.meet)
     held = sum(os.stat(inside + "/" + n).st_blocks * 512 for n in os.listdir(inside) if n.startswith("%d." % index))
     assert held <= 3 * MIB, "what was taken still costs the container %d bytes" % held
+    again = k.send(driver.SPOOL, struct.pack("<I", index))
+    assert k.answer(again)[0] == driver.ERROR, "a spool that is in use was given again"
     k.send(driver.FORGET, next(iter(k.results)))
     k.ping()
     assert not [n for n in os.listdir(inside) if n.startswith("%d." % index)], "the spool of a forgotten run stays"
