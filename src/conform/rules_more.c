@@ -88,6 +88,11 @@ static void a_tree_as_an_archive(struct ground *g)
 
 	WANT_OK(g, garret_write(g->shared, in(dir, "from/a/one"), "1", 1, 0, err));
 	WANT_OK(g, garret_write(g->shared, in(dir, "from/two"), "22", 2, 0, err));
+	if (garret_archive_open(g->shared, in(dir, "from"), &r, NULL) == -GARRET_UNSUPPORTED) {
+		ground_skip(g, "it makes no archives");
+		return;
+	}
+	garret_reader_close(r);
 	WANT_OK(g, garret_archive_open(g->shared, in(dir, "from"), &r, err));
 	WANT_OK(g, garret_unpack_open(g->shared, in(dir, "to"), &w, err));
 	while ((n = garret_reader_read(r, buf, 65536, NULL)) > 0)

@@ -166,20 +166,21 @@ static int lives(struct ground *g, struct garret_workspace *w, int pid)
 
 static void giving_up_stops_it(struct ground *g)
 {
-	struct garret_run_options o = { .size = sizeof(o), .shell = "echo $$; exec sleep 3600" };
-	struct garret_error err = { 0 };
+	const char *dir = ground_dir(g);
+	autofree char *script = xasprintf("echo $$ > %s/pid; exec sleep 3600", dir);
+	struct garret_run_options o = { .size = sizeof(o), .shell = script };
 	struct garret_run *r = NULL;
-	char text[32] = "";
-	ssize_t got = 0;
-	int pid;
+	int pid = 0;
 
-	WANT(g, garret_run_start(g->shared, &o, &r, &err) == 0);
-	for (int i = 0; i < 3000 && !got; i++) {
+	WANT_OK(g, garret_run_start(g->shared, &o, &r, err));
+	for (int i = 0; i < 3000 && !pid; i++) {
+		autobytes b = { 0 };
+
 		(void)garret_run_ended(r);
-		got = garret_run_read(r, 1, text, sizeof(text) - 1, NULL);
+		if (garret_read(g->shared, in(dir, "pid"), &b, NULL) == 0)
+			pid = number(b.data);
 		(void)usleep(10000);
 	}
-	pid = number(text);
 	garret_run_free(r);
 	WANT(g, pid > 0);
 	for (int i = 0; i < 600 && lives(g, g->shared, pid) != 0; i++)

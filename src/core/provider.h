@@ -80,6 +80,7 @@ struct box_run_spec {
 	uint32_t timeout_ms;
 	uint64_t output_limit;
 	bool input;              /* it reads what input() gives it; else nothing */
+	bool live;               /* state() and signal() will be used, where that costs more */
 	void (*news)(void *ctx); /* box_run_state() would say something new; the end isn't news */
 };
 

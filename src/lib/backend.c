@@ -76,6 +76,13 @@ struct backend *backend_unavailable(struct garret_context *c, const char *reason
 	return b;
 }
 
+unsigned backend_abilities(const struct backend *b)
+{
+	const struct provider_kind *kind = b->provider->kind;
+
+	return kind->abilities | (kind->more && b->box ? kind->more(b) : 0);
+}
+
 void backend_hold(struct backend *b)
 {
 	b->refs++;
@@ -129,7 +136,9 @@ void backend_drop(struct backend *b)
 
 	if (--b->refs)
 		return;
-	if (b->box && (b->dead || b->ends))
+	if (b->box && p->kind->goes_on)
+		backend_close(b, BOX_CLOSE_LEAVE, NULL, NULL);
+	else if (b->box && (b->dead || b->ends))
 		backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
 	/* One that goes on is found again by its ref; it is the provider's now. */
 	if (!b->box)
@@ -175,6 +184,15 @@ static void opened(struct backend *b)
 	settle(b);
 }
 
+/* It is open, and yet of no use now. */
+static void give_back(struct backend *b)
+{
+	backend_close(b, b->provider->kind->goes_on ? BOX_CLOSE_LEAVE : BOX_CLOSE_PLAIN, NULL,
+		      NULL);
+	b->dead = b->open_error.code == GARRET_GONE;
+	settle(b);
+}
+
 static void on_work_dir(void *ctx, const struct file_end *end, const struct garret_error *err)
 {
 	struct backend *b = ctx;
@@ -187,9 +205,7 @@ static void on_work_dir(void *ctx, const struct file_end *end, const struct garr
 			(void)garret_fail(&b->open_error, GARRET_PROTOCOL,
 					  "the working directory has no path");
 		b->box = b->opening;
-		backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
-		b->dead = b->open_error.code == GARRET_GONE;
-		settle(b);
+		give_back(b);
 		return;
 	}
 	b->working_dir = xstrdup(end->path);
@@ -215,9 +231,7 @@ static void ask_work_dir(struct backend *b, struct box *box)
 	b->asking = b->provider->ops->file(box, &rq, &work_dir_events, b, &b->open_error);
 	if (!b->asking) {
 		b->box = box;
-		backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
-		b->dead = b->open_error.code == GARRET_GONE;
-		settle(b);
+		give_back(b);
 	}
 }
 
@@ -285,6 +299,7 @@ static void ask(struct backend *b)
 	spec.id = b->id;
 	spec.runs = b->id;
 	spec.attach = b->attach;
+	spec.ref = b->attach ? b->ref.id : NULL;
 	spec.named = on_named;
 	spec.named_ctx = b;
 	b->provider->ops->open(b->provider->impl, &spec, on_opened, b);

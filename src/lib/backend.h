@@ -39,6 +39,8 @@ void backend_hold(struct backend *b);
 void backend_drop(struct backend *b);
 /* Open it unless it is; GONE, UNAVAILABLE, CANCELLED, ... */
 int backend_open(struct backend *b, const struct garret_cancel *cancel, struct garret_error *err);
+/* Bits of enum garret_abilities; of one that isn't open those that every one of its kind has. */
+unsigned backend_abilities(const struct backend *b);
 /* The one that is open, or may be, under this id; NULL. */
 struct backend *backend_find(struct garret_provider *p, const char *id);
 /* This box, which was living already, is its. */

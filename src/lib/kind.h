@@ -19,6 +19,7 @@ struct provider_kind {
 	const struct option_row *options;
 	bool takes_store;
 	unsigned abilities; /* enum garret_abilities, of every environment of this kind */
+	bool goes_on;       /* environments live elsewhere: letting go of one ends nothing in it */
 
 	bool hex_ids;     /* of 32 digits; else "s-" and 16 */
 	unsigned busy_ms; /* how long a CONFLICT of an open is waited out */
@@ -36,6 +37,8 @@ struct provider_kind {
 	void (*stop)(struct garret_provider *p);
 	/* Fill what the options say of a box.  Strings are borrowed from the options. */
 	void (*spec)(struct garret_provider *p, struct box_spec *spec);
+	/* More abilities, of one that is open.  NULL: none. */
+	unsigned (*more)(const struct backend *b);
 	/* It is open under that id: remember what finds it again.  NULL is fine. */
 	void (*opened)(struct garret_provider *p, struct backend *b);
 	/* It was removed.  NULL is fine. */
@@ -69,6 +72,6 @@ int provider_start(struct garret_provider *p, const struct garret_cancel *cancel
 void provider_hold(struct garret_provider *p);
 void provider_drop(struct garret_provider *p);
 
-extern const struct provider_kind native_kind, state_kind;
+extern const struct provider_kind native_kind, state_kind, sandboxd_kind;
 
 #endif

@@ -8,13 +8,6 @@
 
 #define CLOSE_MS 10000 /* for what ends when its provider is freed */
 
-#ifndef GARRET_WITH_NATIVE
-#define GARRET_WITH_NATIVE 1
-#endif
-#ifndef GARRET_WITH_STATE
-#define GARRET_WITH_STATE 1
-#endif
-
 static const struct {
 	const char *name;
 	const struct provider_kind *kind; /* NULL: not built in */
@@ -23,6 +16,11 @@ static const struct {
 	{ "native", &native_kind },
 #else
 	{ "native", NULL },
+#endif
+#if GARRET_WITH_SANDBOXD
+	{ "sandboxd", &sandboxd_kind },
+#else
+	{ "sandboxd", NULL },
 #endif
 #if GARRET_WITH_STATE
 	{ "state", &state_kind },
@@ -207,7 +205,9 @@ static void end_idle(struct garret_provider *p)
 	struct backend *b;
 
 	list_foreach (b, &p->backends, link)
-		if (b->box && (b->dead || b->ends))
+		if (b->box && p->kind->goes_on)
+			backend_close(b, BOX_CLOSE_LEAVE, NULL, NULL);
+		else if (b->box && (b->dead || b->ends))
 			backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
 	while (p->closing && now_ms() < until) {
 		bool done = false;

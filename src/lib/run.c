@@ -40,6 +40,7 @@ struct garret_run {
 	char *input; /* what is still to be given, from input_at on */
 	size_t input_bytes, input_at;
 	bool feeds, input_ended;
+	bool live; /* it is looked at while it runs */
 	uint64_t fed, taken;
 };
 
@@ -252,13 +253,14 @@ static int ask(struct garret_run *r, const struct garret_run_options *o, const c
 					   .timeout_ms = (uint32_t)ceil(o->timeout * 1000),
 					   .output_limit = r->limit,
 					   .input = r->feeds,
+					   .live = r->live,
 					   .news = on_news };
 	struct garret_error own = { 0 };
 
 	if (getrandom(id, sizeof(id), 0) != (ssize_t)sizeof(id))
 		return garret_fail_errno(err, "random bytes");
-	if (!b->provider->ops->run)
-		return garret_fail(err, GARRET_MISUSE, "provider %s doesn't run commands",
+	if (r->feeds && !(backend_abilities(b) & GARRET_HAS_STREAMS))
+		return garret_fail(err, GARRET_UNSUPPORTED, "provider %s gives commands no input",
 				   b->provider->name);
 	r->run = b->provider->ops->run(b->box, &spec, on_end, r, &own);
 	if (!r->run) {
@@ -280,9 +282,6 @@ static int start(struct garret_run *r, const struct garret_run_options *o, struc
 	if (b->provider && !(b->provider->kind->abilities & GARRET_HAS_COMMANDS))
 		return garret_fail(err, GARRET_MISUSE, "provider %s doesn't run commands",
 				   b->provider->name);
-	if (r->feeds && b->provider && !(b->provider->kind->abilities & GARRET_HAS_STREAMS))
-		return garret_fail(err, GARRET_UNSUPPORTED, "provider %s gives commands no input",
-				   b->provider->name);
 	rc = o->cwd ? find_cwd(w, o->cwd, &cwd, err) : 0;
 	if (rc == 0)
 		rc = context_enter(b->context, err);
@@ -303,8 +302,8 @@ static void record(struct garret_run *r, int rc)
 	(void)operation_end(r->workspace, &r->op, rc);
 }
 
-int garret_run_start(struct garret_workspace *w, const struct garret_run_options *options,
-		     struct garret_run **ret, struct garret_error *err)
+static int start_run(struct garret_workspace *w, const struct garret_run_options *options,
+		     bool live, struct garret_run **ret, struct garret_error *err)
 {
 	struct garret_run_options o = { 0 };
 	struct garret_run *r;
@@ -319,6 +318,7 @@ int garret_run_start(struct garret_workspace *w, const struct garret_run_options
 		return garret_fail(err, GARRET_MISUSE,
 				   "this context was made before fork(): make another one");
 	r = run_new(own, &o);
+	r->live = live;
 	rc = operation_begin(own, &r->op, err);
 	if (rc == 0)
 		rc = check(&o, err);
@@ -336,6 +336,12 @@ int garret_run_start(struct garret_workspace *w, const struct garret_run_options
 	}
 	*ret = r;
 	return 0;
+}
+
+int garret_run_start(struct garret_workspace *w, const struct garret_run_options *options,
+		     struct garret_run **ret, struct garret_error *err)
+{
+	return start_run(w, options, true, ret, err);
 }
 
 /* ---- while it runs ---- */
@@ -454,7 +460,8 @@ int garret_run_signal(struct garret_run *r, int signo, struct garret_error *err)
 		return rc;
 	if (!r->run)
 		rc = garret_fail(err, GARRET_CONFLICT, "the command has ended");
-	else if (!ops_of(r)->signal)
+	else if (!ops_of(r)->signal ||
+		 !(backend_abilities(r->workspace->backend) & GARRET_HAS_STREAMS))
 		rc = garret_fail(err, GARRET_UNSUPPORTED, "provider %s sends no signals",
 				 r->workspace->backend->provider->name);
 	else
@@ -509,6 +516,12 @@ static int collect_stream(struct garret_run *r, int s, size_t max, uint8_t **ret
 	return 0;
 }
 
+/* The smaller of ours and of a service's own. */
+static uint64_t limit_of(const struct garret_run *r)
+{
+	return r->end.limit_bytes ? MIN(r->end.limit_bytes, r->limit) : r->limit;
+}
+
 /* How it ended, as a code. */
 static int verdict(struct garret_run *r, struct garret_error *err)
 {
@@ -518,16 +531,26 @@ static int verdict(struct garret_run *r, struct garret_error *err)
 	if (e->gone)
 		return garret_fail(err, GARRET_GONE, "%s \"%s\" ended under the command", p->name,
 				   r->workspace->backend->ref.id);
+	if (e->failed.code) {
+		if (err)
+			*err = e->failed;
+		return -(int)e->failed.code;
+	}
+	if (e->timed_out && e->limit_ms)
+		return garret_fail(err, GARRET_TIMEOUT,
+				   "the command reached the service's own time limit of %g s",
+				   e->limit_ms / 1000.0);
 	if (e->timed_out && r->timeout > 0)
 		return garret_fail(err, GARRET_TIMEOUT, "the command ran longer than %g s",
 				   r->timeout);
 	if (e->timed_out)
 		return garret_fail(err, GARRET_TIMEOUT,
 				   "the command reached the environment's own time limit");
-	if (e->output_limited)
+	/* Not every service can be told the caller's limit. */
+	if (e->output_limited || e->total[0] + e->total[1] > r->limit)
 		return garret_fail(err, GARRET_OUTPUT_LIMIT,
 				   "the command wrote more than %llu bytes: let it write to a file",
-				   (unsigned long long)r->limit);
+				   (unsigned long long)limit_of(r));
 	if (e->no_process)
 		return garret_fail(
 			err, GARRET_EXHAUSTED,
@@ -546,7 +569,7 @@ static int result(struct garret_run *r, struct garret_result *ret, struct garret
 	r->op.exit_code = ret->exit_code = rc == 0 ? r->end.exit_code : -1;
 	r->op.bytes = r->end.total[0] + r->end.total[1];
 	ret->background = r->end.background;
-	ret->limit = rc == -GARRET_OUTPUT_LIMIT ? r->limit : 0;
+	ret->limit = rc == -GARRET_OUTPUT_LIMIT ? limit_of(r) : 0;
 	if (collect_stream(r, 0, max, &ret->out, &ret->out_bytes, &more) < 0 ||
 	    collect_stream(r, 1, max, &ret->err, &ret->err_bytes, &more) < 0) {
 		if (rc == 0 && err)
@@ -642,7 +665,7 @@ int garret_run(struct garret_workspace *w, const struct garret_run_options *opti
 
 	memset(ret, 0, sizeof(*ret));
 	ret->exit_code = -1;
-	rc = garret_run_start(w, options, &r, err);
+	rc = start_run(w, options, false, &r, err);
 	if (!r)
 		return rc;
 	rc = garret_run_wait(r, INFINITY, ret, err);

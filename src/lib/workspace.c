@@ -103,10 +103,22 @@ int garret_workspace_ref(struct garret_workspace *w, struct garret_ref *ret)
 
 int garret_workspace_abilities(struct garret_workspace *w, unsigned *ret, struct garret_error *err)
 {
+	int rc;
+
 	*ret = 0;
 	if (!w->backend->provider)
 		return garret_fail(err, GARRET_GONE, "%s", w->backend->reason);
-	*ret = w->backend->provider->kind->abilities;
+	/* Some are known of an open one only. */
+	if (w->backend->provider->kind->more) {
+		rc = garret_workspace_ensure(w, err);
+		if (rc < 0)
+			return rc;
+	}
+	rc = context_enter(w->backend->context, err);
+	if (rc < 0)
+		return rc;
+	*ret = backend_abilities(w->backend);
+	context_leave(w->backend->context);
 	return 0;
 }
 

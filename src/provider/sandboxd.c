@@ -606,6 +606,7 @@ const struct provider_ops sandboxd_ops = {
 	.name = "sandboxd",
 	.open = sandboxd_open,
 	.watch = sandboxd_watch,
+	.work_dir = sandboxd_work_dir,
 	.close = sandboxd_close,
 	.ref = sandboxd_ref,
 	.reach = sandboxd_reach,

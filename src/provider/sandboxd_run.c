@@ -394,7 +394,8 @@ struct box_run *sandboxd_run(struct box *b, const struct box_run_spec *spec, box
 	r->timeout_ms = spec->timeout_ms;
 	r->output_limit = spec->output_limit;
 	r->news = spec->news;
-	rc = spec->input ? sandboxd_live(r, &live, err) : ask_run(r, spec, argv, err);
+	rc = spec->input || (spec->live && b->p->ours) ? sandboxd_live(r, &live, err)
+						       : ask_run(r, spec, argv, err);
 	if (rc == 0)
 		return r;
 	r->end = NULL;

@@ -43,7 +43,7 @@ class Failure(Exception):
 class Library:
     def __init__(self, build: str) -> None:
         os.environ.setdefault("GARRET_PROGRAM_DIR", os.path.abspath(build))
-        self.lib = c.CDLL(os.path.join(build, "src/lib/libgarret.so"), use_errno=True)
+        self.lib = c.CDLL(os.path.join(build, "libgarret.so"), use_errno=True)
         for name in ("garret_context_free", "garret_provider_free", "garret_workspace_free"):
             getattr(self.lib, name).restype = c.c_void_p
             getattr(self.lib, name).argtypes = [c.c_void_p]
