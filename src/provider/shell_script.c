@@ -418,6 +418,10 @@ void script_error(int code, const char *errors, const char *path, struct garret_
 				  "%s: what was stored is not what was sent; nothing was replaced",
 				  path);
 		return;
+	case SCRIPT_PATTERN:
+		(void)garret_fail(err, GARRET_INVALID, "the pattern is wrong: %.*s",
+				  (int)strcspn(errors, "\n"), errors);
+		return;
 	case SCRIPT_NO_TOOL:
 		(void)garret_fail(err, GARRET_UNSUPPORTED, "missing in the environment: %.*s",
 				  (int)strcspn(errors, "\n"), errors);

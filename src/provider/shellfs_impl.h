@@ -22,12 +22,13 @@ enum script_code {
 	SCRIPT_IS_DIRECTORY = 121,
 	SCRIPT_NOT_REGULAR = 122,
 	SCRIPT_INTO_ITSELF = 123,
-	SCRIPT_SIZE = 124 /* what was stored isn't what was sent */
+	SCRIPT_SIZE = 124,   /* what was stored isn't what was sent */
+	SCRIPT_PATTERN = 125 /* grep says what is wrong with it */
 };
 
 #define SCRIPT_MARK 5 /* bytes: "@" code "\n" */
 #define SCRIPT_ERROR_MAX 4096
-#define SCRIPT_ARGUMENTS 32
+#define SCRIPT_ARGUMENTS 520
 #define INPUT_MARK 32
 
 /* ---- one script (shell_script.c) ---- */

@@ -215,6 +215,8 @@ static struct shell_run *run(void *ctx, const struct shell_command *cmd,
 	r->number = ++l->commands;
 	r->in.fd = r->out[0].fd = r->out[1].fd = -EBADF;
 	l->running++;
+	if (l->before)
+		l->before(r->number);
 	if (l->fail_at == r->number) {
 		loop_later_add(l->host.loop, &r->later, on_fail, r);
 		return r;

@@ -11,6 +11,8 @@ struct local {
 	unsigned commands;
 	unsigned running;
 
+	void (*before)(unsigned number); /* each command, from 1; may be NULL */
+
 	/* Mishaps, of the command of that number (from 1). */
 	unsigned cut_at;    /* its output ends ... */
 	size_t cut_bytes;   /* ... after so many bytes */
