@@ -54,6 +54,13 @@ struct box {
 	struct shellfs *shellfs;
 };
 
+void sandboxd_open(struct provider *p, const struct box_spec *spec, box_opened_fn done, void *ctx);
+/* With all that goes on in it. */
+void sandboxd_box_free(struct box *b);
+/* The body of POST /sessions: attach, else reuse of a name, else a new one (id NULL). */
+void sandboxd_put_session(struct strbuf *out, const struct provider *p, const char *id,
+			  const char *runtime, bool attach);
+
 /* ---- one request (sandboxd_ask.c) ---- */
 
 struct ask;
