@@ -7,11 +7,13 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/time.h"
 #include "net/json.h"
 #include "provider/sandboxd_impl.h"
 
 #define REQUEST_MS 30000
 #define OPENING_MS 600000
+#define WAIT_MS 10 /* between two looks whether all is said */
 
 void sandboxd_box_free(struct box *b)
 {
@@ -80,23 +82,48 @@ bool sandboxd_is_ours(const struct box *b)
 struct closing {
 	struct provider *p;
 	struct loop_later later;
+	struct loop_timer wait;
 	char *id;
+	struct garret_error err;
+	uint64_t due_ms;
 	box_done_fn done;
 	void *ctx;
 };
 
-static void closing_end(struct closing *c, const struct garret_error *err)
+static void closing_end(struct closing *c)
 {
-	struct garret_error own = { 0 };
+	struct garret_error err = c->err;
 	box_done_fn done = c->done;
 	void *ctx = c->ctx;
 
-	if (err)
-		own = *err;
 	loop_later_cancel(c->p->loop, &c->later);
+	loop_timer_clear(&c->wait);
 	free(c->id);
 	free(c);
-	done(ctx, own.code ? &own : NULL);
+	done(ctx, err.code ? &err : NULL);
+}
+
+/*
+ * Whoever closes a box may end next.  Commands that were given up are still being stopped:
+ * that is waited for, as long as it may take.
+ */
+static void on_wait(struct loop_timer *t)
+{
+	struct closing *c = t->ctx;
+
+	if (list_empty(&c->p->asks) || now_ms() >= c->due_ms)
+		closing_end(c);
+	else
+		loop_timer_set(c->p->loop, t, now_ms() + WAIT_MS, on_wait, c);
+}
+
+static void closed(struct closing *c, const struct garret_error *err)
+{
+	if (err)
+		c->err = *err;
+	c->due_ms = now_ms() + SANDBOXD_STOP_MS;
+	c->wait.ctx = c;
+	on_wait(&c->wait);
 }
 
 static void on_deleted(void *ctx, int status, struct strbuf *body, const struct garret_error *err)
@@ -109,7 +136,7 @@ static void on_deleted(void *ctx, int status, struct strbuf *body, const struct 
 	/* What is gone is closed, and purged. */
 	else if (status != 204 && status != 200 && status != 404 && status != 410)
 		sandboxd_refused(c->p, NULL, status, body, "DELETE /sessions", false, &own);
-	closing_end(c, own.code ? &own : NULL);
+	closed(c, own.code ? &own : NULL);
 }
 
 static void delete_session(struct closing *c, bool purge)
@@ -122,7 +149,7 @@ static void delete_session(struct closing *c, bool purge)
 
 static void on_nothing(struct loop_later *l)
 {
-	closing_end(container_of(l, struct closing, later), NULL);
+	closed(container_of(l, struct closing, later), NULL);
 }
 
 static struct closing *closing_new(struct provider *p, const char *id, box_done_fn done, void *ctx)
@@ -155,12 +182,12 @@ static void on_attached(void *ctx, int status, struct strbuf *body, const struct
 	struct garret_error own = { 0 };
 
 	if (err) {
-		closing_end(c, err);
+		closed(c, err);
 	} else if (status == 404 || status == 410) {
-		closing_end(c, NULL);
+		closed(c, NULL);
 	} else if (status != 200) {
 		sandboxd_refused(c->p, NULL, status, body, "POST /sessions", false, &own);
-		closing_end(c, &own);
+		closed(c, &own);
 	} else {
 		delete_session(c, true);
 	}

@@ -488,6 +488,15 @@ def a_run_that_is_not_answered_is_stopped():
         p.wait(n)
         p.idle(0.3)
         assert len(s.asked("POST", "/stop")) == 1
+        # Who closes and ends at once has still stopped what it gave up.
+        s.forget()
+        s.on["POST /sessions/*/runs/*/stop"] = lambda n: (time.sleep(0.5), (204, b""))[1]
+        n = b.begin("run", argv=["x"])
+        p.idle(0.2)
+        p.send(do="leave", on=n)
+        start = time.time()
+        b.close("leave")
+        assert 0.4 < time.time() - start < 3 and len(s.asked("POST", "/stop")) == 1
         waiting.set()
 
 

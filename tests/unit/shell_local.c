@@ -137,6 +137,10 @@ static size_t input_more(struct shell_run *r, const void *data, size_t n)
 		return n;
 	}
 	done = done < 0 ? 0 : done;
+	if (done && r->local->cut_input_at == r->number) {
+		close_io(&r->in);
+		return n;
+	}
 	if ((size_t)done < n) {
 		r->wants_room = true;
 		loop_io_mod(&r->in, EPOLLOUT);

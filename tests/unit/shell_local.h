@@ -14,9 +14,11 @@ struct local {
 	void (*before)(unsigned number); /* each command, from 1; may be NULL */
 
 	/* Mishaps, of the command of that number (from 1). */
-	unsigned cut_at;    /* its output ends ... */
-	size_t cut_bytes;   /* ... after so many bytes */
-	unsigned fail_at;   /* it can't be run */
+	unsigned cut_at;  /* its output ends ... */
+	size_t cut_bytes; /* ... after so many bytes */
+	unsigned
+		cut_input_at; /* its input ends after the first piece, as when a connection breaks */
+	unsigned fail_at;     /* it can't be run */
 	unsigned gone_at;   /* the environment ends under it, once it has said something or ended */
 	size_t input_piece; /* input() takes at most so much at once; 0: any */
 };

@@ -978,6 +978,17 @@ static void check_mishaps(void)
 		assert_int_equal(run(OP(FILE_READ, "file")), 0);
 	}
 	local.cut_at = 0;
+	/* What looks like the end of the input isn't. */
+	for (unsigned append = 0; local.host.input && append < 2; append++) {
+		local.commands = 0;
+		local.cut_input_at = 1;
+		assert_int_equal(run_body(OP(FILE_WRITE, "file", .flags = append ? FILE_APPEND : 0),
+					  text, 200000),
+				 GARRET_UNAVAILABLE);
+		local.cut_input_at = 0;
+		assert_file("file", "old");
+		assert_int_equal(temporaries(work), 0);
+	}
 	/* The connection breaks, or the environment ends, under each command of a write. */
 	for (unsigned i = 1; i < 6; i++) {
 		local.commands = 0;
