@@ -17,11 +17,11 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "init/ignore.h"
 #include "init/paths.h"
 #include "init/treewalk.h"
 #include "text/glob.h"
 #include "text/grep.h"
+#include "text/ignore.h"
 
 #define RESULTS_MAX 1000000
 

@@ -3,9 +3,9 @@
 #define PROVIDER_SHELLFS_SEARCH_H
 
 #include "base/map.h"
-#include "init/glob.h"
-#include "init/ignore.h"
 #include "provider/shellfs_impl.h"
+#include "text/glob.h"
+#include "text/ignore.h"
 
 #define NAMES_BATCH 500 /* names in one command: they are arguments */
 

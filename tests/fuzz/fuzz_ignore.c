@@ -4,7 +4,7 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "fuzz.h"
-#include "init/ignore.h"
+#include "text/ignore.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {

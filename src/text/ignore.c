@@ -1,4 +1,4 @@
-#include "init/ignore.h"
+#include "text/ignore.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * patterns for directories only.  Not read: .git/info/exclude and the user's own
  * file, which say nothing about a workspace.
  */
-#ifndef INIT_IGNORE_H
-#define INIT_IGNORE_H
+#ifndef TEXT_IGNORE_H
+#define TEXT_IGNORE_H
 
 #include <stdbool.h>
 #include <stddef.h>
