@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "cli/cli.h"
+#include "cli/provider.h"
 #include "cli/show.h"
 
 /* clang-format off */
@@ -161,6 +162,8 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(argv[1], "completion"))
 		return completion(argc - 1, argv + 1);
+	if (provider_asked(argc, argv))
+		return provider_main(argc - 1, argv + 1);
 	for (const struct command *const *c = commands; *c; c++)
 		if (!strcmp(argv[1], (*c)->name))
 			return (*c)->main(argc - 1, argv + 1);

@@ -324,6 +324,13 @@ static int begin(struct backend *b, struct garret_error *err)
 	return 0;
 }
 
+static void look(struct loop_later *l)
+{
+	struct backend *b = l->ctx;
+
+	ask_work_dir(b, b->box);
+}
+
 int backend_open(struct backend *b, const struct garret_cancel *cancel, struct garret_error *err)
 {
 	int rc;
@@ -341,7 +348,7 @@ int backend_open(struct backend *b, const struct garret_cancel *cancel, struct g
 	} else if (b->box && !b->working_dir && b->settled && !b->dead) {
 		b->settled = false;
 		backend_hold(b);
-		ask_work_dir(b, b->box);
+		loop_later_add(b->context->loop, &b->look, look, b);
 	}
 	rc = context_wait(b->context, &b->settled, cancel, 0, err);
 	if (rc < 0)

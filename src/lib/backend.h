@@ -26,6 +26,7 @@ struct backend {
 	struct box *box;     /* NULL: not open */
 	struct box *opening; /* made, but not all is known of it */
 	struct box_file *asking;
+	struct loop_later look;  /* one that was found living is looked at */
 	struct loop_timer again; /* it was busy: the next try */
 	uint64_t busy_until_ms;  /* 0: it wasn't */
 	char id[GARRET_ID_MAX];  /* what is asked for, while it opens */

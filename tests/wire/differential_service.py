@@ -28,12 +28,16 @@ class LocalSandbox:
         self.last_activity = time.time()
         self.alive = False
         self.running = {}
+        self.left = []
 
     def start(self):
         self.alive = True
 
     def stop(self):
         self.alive = False
+        for process in self.left:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
 
     def is_alive(self):
         return self.alive
@@ -79,19 +83,21 @@ class LocalSandbox:
         timed_out = limited = False
         try:
             async with asyncio.timeout(timeout):
-                code = await process.wait()
-            try:
-                async with asyncio.timeout(2):  # a child in the background may hold the pipes
-                    await reading
-            except TimeoutError:
-                pass
+                # Not wait(): that comes back when the last one who holds a pipe has gone.
+                while process.returncode is None and not (reading.done() and reading.exception()):
+                    await asyncio.sleep(0.002)
+                code = process.returncode
+            await asyncio.wait([reading], timeout=2)  # a child in the background may hold the pipes
         except TimeoutError:
             timed_out = True
         except OverflowError:
             limited = True
         if not timed_out and not limited and reading.done() and reading.exception():
             limited = True
-        self._kill(process)
+        if timed_out or limited:
+            self._kill(process)
+        else:
+            self.left.append(process)  # something in the background may go on
         reading.cancel()
         with contextlib.suppress(asyncio.CancelledError, OverflowError):
             await reading
