@@ -386,6 +386,19 @@ static void tool_error(int code, const char *errors, const char *path, struct ga
 			  *errors ? errors : "a tool failed without a word", code);
 }
 
+/* Its name is the last that was said. */
+static void no_tool(const char *errors, struct garret_error *err)
+{
+	size_t end = strlen(errors), at;
+
+	while (end && errors[end - 1] == '\n')
+		end--;
+	for (at = end; at && errors[at - 1] != '\n'; at--)
+		;
+	(void)garret_fail(err, GARRET_UNSUPPORTED, "missing in the environment: %.*s",
+			  (int)MIN(end - at, (size_t)200), errors + at);
+}
+
 void script_error(int code, const char *errors, const char *path, struct garret_error *err)
 {
 	static const struct {
@@ -423,8 +436,7 @@ void script_error(int code, const char *errors, const char *path, struct garret_
 				  (int)strcspn(errors, "\n"), errors);
 		return;
 	case SCRIPT_NO_TOOL:
-		(void)garret_fail(err, GARRET_UNSUPPORTED, "missing in the environment: %.*s",
-				  (int)strcspn(errors, "\n"), errors);
+		no_tool(errors, err);
 		return;
 	case SCRIPT_WORK_DIR:
 		(void)garret_fail(err, GARRET_INVALID,
