@@ -38,6 +38,14 @@ int httpc_check_request(const struct httpc_request *rq, struct garret_error *err
 /* A head is kept as "name\0value\0...". */
 bool httpc_head_add(struct strbuf *head, const char *line, size_t n);
 
+/*
+ * httpc_answer.c: take the head of an answer off `in`, past those of 1xx but 101.  1: it
+ * is there; 0: more must come; -1: it is none.
+ */
+int httpc_answer_head(struct strbuf *in, struct strbuf *head, int *status);
+/* Chunks into body: 1 at their end, 0 when more must come, -1 when they aren't chunks. */
+int httpc_answer_unchunk(const struct strbuf *in, struct strbuf *body);
+
 /* httpc_call.c, httpc_raw.c: curl is through with that handle. */
 void httpc_call_done(void *call, CURLcode code);
 void httpc_raw_connected(void *raw, CURLcode code);

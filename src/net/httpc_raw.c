@@ -193,29 +193,6 @@ static void flush_out(struct httpc_raw *r)
 
 /* ---- the answer ---- */
 
-static bool parse_head(struct httpc_raw *r, size_t n)
-{
-	const char *p = r->in.buf, *end = p + n;
-
-	strbuf_reset(&r->head);
-	if (n < 12 || strncmp(p, "HTTP/1.", 7) != 0 || p[8] != ' ')
-		return false;
-	r->answer.status = 0;
-	for (int i = 9; i < 12; i++) {
-		if (p[i] < '0' || p[i] > '9')
-			return false;
-		r->answer.status = r->answer.status * 10 + (p[i] - '0');
-	}
-	for (p = memchr(p, '\n', n); p && ++p < end;) {
-		const char *eol = memchr(p, '\n', (size_t)(end - p));
-
-		if (!eol || !httpc_head_add(&r->head, p, (size_t)(eol - p)))
-			break;
-		p = eol;
-	}
-	return true;
-}
-
 static bool goes_over(const struct httpc_raw *r)
 {
 	if (r->answer.status == 101)
@@ -228,46 +205,11 @@ static bool goes_over(const struct httpc_raw *r)
 /* false: more must come. */
 static bool read_head(struct httpc_raw *r)
 {
-	for (;;) {
-		char *end = memmem(r->in.buf, r->in.len, "\r\n\r\n", 4);
-		size_t n = end ? (size_t)(end - r->in.buf) + 4 : 0;
+	int rc = httpc_answer_head(&r->in, &r->head, &r->answer.status);
 
-		if (!end && r->in.len <= HTTPC_HEAD_MAX)
-			return false;
-		if (!end || !parse_head(r, n)) {
-			fail(r, GARRET_PROTOCOL, "what it answered isn't HTTP");
-			return false;
-		}
-		strbuf_remove_front(&r->in, n);
-		if (r->answer.status == 101 || r->answer.status >= 200)
-			return true;
-	}
-}
-
-/* Chunks into body: 1 at their end, 0 when more must come, -1 when they aren't chunks. */
-static int unchunk(const struct strbuf *in, struct strbuf *body)
-{
-	size_t at = 0;
-
-	strbuf_reset(body);
-	for (;;) {
-		char *eol = memmem(in->buf + at, in->len - at, "\r\n", 2);
-		unsigned long n;
-		char *stop;
-
-		if (!eol)
-			return in->len - at > 256 ? -1 : 0;
-		n = strtoul(in->buf + at, &stop, 16);
-		if (stop == in->buf + at || n > in->len)
-			return stop == in->buf + at ? -1 : 0;
-		at = (size_t)(eol - in->buf) + 2;
-		if (n == 0)
-			return 1;
-		if (in->len - at < n + 2)
-			return 0;
-		strbuf_add(body, in->buf + at, n);
-		at += n + 2;
-	}
+	if (rc < 0)
+		fail(r, GARRET_PROTOCOL, "what it answered isn't HTTP");
+	return rc > 0;
 }
 
 /* The body of a refusal is its reason. */
@@ -282,7 +224,7 @@ static void read_refusal(struct httpc_raw *r, bool over)
 		return;
 	}
 	if (httpc_header(&r->answer, "Transfer-Encoding")) {
-		int rc = unchunk(&r->in, &r->body);
+		int rc = httpc_answer_unchunk(&r->in, &r->body);
 
 		if (rc < 0) {
 			fail(r, GARRET_PROTOCOL, "what it answered isn't HTTP");
