@@ -7,12 +7,17 @@
 #include "base/auto.h"
 #include "conform/conform.h"
 
+#define GROUND_FRESH 16
+
 struct ground {
 	struct garret_context *context;
 	struct garret_provider *provider;
 	struct garret_workspace *shared;
 	unsigned abilities;
 	bool named; /* every workspace without a ref is the same one */
+
+	struct garret_workspace *fresh[GROUND_FRESH]; /* that this rule made: they go with it */
+	unsigned n_fresh;
 
 	char why[600]; /* why a rule failed, or was skipped */
 	bool failed, skipped;

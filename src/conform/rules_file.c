@@ -372,11 +372,31 @@ static void searching(struct ground *g)
 	WANT_OK(g, garret_write(g->shared, in(dir, "sub/c.txt"), "two\n", 4, 0, err));
 	WANT_OK(g, garret_glob(g->shared, dir, "**/*.c", 0, 0, &l, err));
 	WANT(g, l.n == 2 && strstr(l.entry[0].path, "/a.c") && strstr(l.entry[1].path, "sub/b.c"));
-	WANT_OK(g, garret_grep(g->shared, dir, "t.o;", "*.c", 0, 0, &m, err));
+	WANT_OK(g, garret_grep(g->shared, dir, "two;", "*.c", GARRET_SEARCH_FIXED, 0, &m, err));
 	ok = m.n == 2 && m.match[0].line == 2 && strstr(m.match[0].path, "/a.c") &&
 	     !strcmp(m.match[0].text, "int two;") && m.match[1].line == 1;
 	garret_matches_release(&m);
 	WANT(g, ok);
+}
+
+static void searching_by_expressions(struct ground *g)
+{
+	const char *dir = ground_dir(g);
+	struct garret_matches m = { 0 };
+	struct garret_error found = { 0 };
+	bool ok;
+	int rc;
+
+	WANT_OK(g, garret_write(g->shared, in(dir, "a.c"), "int one;\nint two2;\n", 19, 0, err));
+	rc = garret_grep(g->shared, dir, "^int t\\w+\\d;$", NULL, 0, 0, &m, &found);
+	if (rc == -GARRET_UNSUPPORTED) {
+		ground_skip(g, found.msg);
+		return;
+	}
+	ok = rc == 0 && m.n == 1 && m.match[0].line == 2 && m.match[0].column == 1;
+	garret_matches_release(&m);
+	WANT(g, ok);
+	WANT_CODE(g, garret_grep(g->shared, dir, "(", NULL, 0, 0, &m, err), -GARRET_INVALID);
 }
 
 static void text_is_utf8(struct ground *g)
@@ -420,5 +440,6 @@ const struct rule file_rules[] = {
 	{ "56 edit", editing, 0, false },
 	{ "57 glob and grep", searching, 0, false },
 	{ "58 text is UTF-8", text_is_utf8, 0, false },
+	{ "70 grep by expressions", searching_by_expressions, 0, false },
 	{ NULL, NULL, 0, false },
 };

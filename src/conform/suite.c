@@ -56,6 +56,8 @@ struct garret_workspace *ground_fresh(struct ground *g)
 
 	if (garret_provider_attach(g->provider, NULL, &w, &err) < 0)
 		(void)ground_fail(g, "a new workspace: %s", err.msg);
+	else if (g->n_fresh < GROUND_FRESH)
+		g->fresh[g->n_fresh++] = garret_workspace_dup(w);
 	return w;
 }
 
@@ -111,6 +113,13 @@ bool has_bytes(struct ground *g, struct garret_workspace *w, const char *path, c
 	return true;
 }
 
+/* A rule that is broken returns in the middle: what it made goes all the same. */
+static void drop_fresh(struct ground *g)
+{
+	while (g->n_fresh)
+		ground_drop(g, g->fresh[--g->n_fresh]);
+}
+
 /* ---- running them ---- */
 
 static const struct rule *const tables[] = { run_rules, file_rules, life_rules, more_rules };
@@ -145,6 +154,7 @@ static void run_rule(struct ground *g, const struct rule *r, FILE *out, struct c
 		ground_skip(g, lacks);
 	else
 		r->fn(g);
+	drop_fresh(g);
 	if (g->failed) {
 		c->failed++;
 		(void)fprintf(out, "FAILED  %s: %s\n", r->name, g->why);

@@ -184,6 +184,9 @@ static int begin(struct garret_workspace *w, struct file_call *call, struct garr
 	if (rc < 0)
 		return rc;
 	rc = backend_open(b, w->cancel, err);
+	if (rc == 0 && call->op.confined && !(backend_abilities(b) & GARRET_HAS_CONFINED))
+		rc = garret_fail(err, GARRET_UNSUPPORTED,
+				 "provider %s can't confine what opens a file", b->provider->name);
 	if (rc < 0)
 		goto out;
 	call->abs = call->rq.op == FILE_REALPATH ? path_join(b->working_dir, call->path)

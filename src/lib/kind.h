@@ -72,6 +72,6 @@ int provider_start(struct garret_provider *p, const struct garret_cancel *cancel
 void provider_hold(struct garret_provider *p);
 void provider_drop(struct garret_provider *p);
 
-extern const struct provider_kind native_kind, state_kind, sandboxd_kind;
+extern const struct provider_kind native_kind, state_kind, sandboxd_kind, docker_kind;
 
 #endif

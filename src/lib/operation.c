@@ -37,10 +37,7 @@ static int confine(const struct garret_workspace *w, struct operation *op, struc
 			err, GARRET_OUTSIDE,
 			"commands of provider %s can't be confined: nothing isolates them",
 			p->name);
-	if (op->path && !(can & GARRET_HAS_CONFINED))
-		return garret_fail(err, GARRET_UNSUPPORTED,
-				   "provider %s can't confine what opens a file", p->name);
-	return 0;
+	return 0; /* whether files can be is known when it is open: call.c */
 }
 
 static int ask(const struct garret_workspace *w, const struct layer *l, struct operation *op,

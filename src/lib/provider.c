@@ -22,6 +22,11 @@ static const struct {
 #else
 	{ "sandboxd", NULL },
 #endif
+#if GARRET_WITH_DOCKER
+	{ "docker", &docker_kind },
+#else
+	{ "docker", NULL },
+#endif
 #if GARRET_WITH_STATE
 	{ "state", &state_kind },
 #else

@@ -6,8 +6,8 @@
 #include "base/text.h"
 #include "garret/workspace.h"
 #include "lib/backend.h"
-#include "lib/remote.h"
 #include "net/httpc.h"
+#include "provider/remote.h"
 
 static const struct option_row options[] = {
 	{ "service_url", OPTION_TEXT, NULL, "http(s)://HOST[:PORT]" },

@@ -7,4 +7,7 @@ __attribute__((visibility("default"))) const struct remote_table garret_remote_t
 	.sandboxd_new = sandboxd_new,
 	.sandboxd_free = sandboxd_free,
 	.sandboxd_is_ours = sandboxd_is_ours,
+	.docker = &docker_ops,
+	.docker_new = docker_new,
+	.docker_free = docker_free,
 };

@@ -1,4 +1,4 @@
-#include "lib/remote.h"
+#include "provider/remote.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
