@@ -38,7 +38,7 @@ static int main_conform(int argc, char **argv)
 		return cli_help(&command_conform);
 	if (!opts.list && argc - used != 1) {
 		(void)garret_fail(&err, GARRET_INVALID,
-				  "conform takes one provider: native, sandboxd, state");
+				  "conform takes one provider: native, docker, sandboxd, state");
 		return cli_fail(&err);
 	}
 	o.provider = argv[used];

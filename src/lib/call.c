@@ -27,7 +27,9 @@ void entry_fill(struct garret_entry *e, const struct file_info *info, const char
 	e->type = (enum garret_type)info->type; /* the same list */
 	e->is_dir = info->type == FILE_DIRECTORY;
 	e->is_link = info->link;
-	e->bytes = info->type == FILE_REGULAR ? info->tag.size : GARRET_SIZE_UNKNOWN;
+	e->bytes = info->type == FILE_REGULAR && !(info->unknown & FILE_NO_SIZE)
+			   ? info->tag.size
+			   : GARRET_SIZE_UNKNOWN;
 	e->mode = info->mode;
 	e->uid = info->uid;
 	e->gid = info->gid;
