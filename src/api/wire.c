@@ -115,11 +115,13 @@ static const struct runtime_entry **sorted_runtimes(const struct config *c)
 
 static void runtime(struct strbuf *out, const struct config *c, const struct runtime_entry *r)
 {
+	const char *shown = r->shown ? r->shown : r->source;
+
 	json_open(out, '{');
 	string(out, "alias", r->alias);
-	string(out, "image", r->source);
-	string(out, "description", *r->description ? r->description : r->source);
-	boolean(out, "builds", r->source[0] == '@');
+	string(out, "image", shown);
+	string(out, "description", *r->description ? r->description : shown);
+	boolean(out, "builds", r->builds);
 	string(out, "mem_limit", config_mem_limit(c, r));
 	string(out, "memswap_limit", config_memswap_limit(c, r));
 	real_or_null(out, "cpus", config_cpus(c, r));

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "base/text.h"
+#include "core/runtimes.h"
 
 enum kind { STR, STR_OPT, INT, INT_OPT, CPUS_OPT, SIZE_OPT, FLAG, PORT };
 
@@ -224,6 +225,10 @@ static bool optional(enum kind k)
 	return k == STR_OPT || k == INT_OPT || k == CPUS_OPT || k == SIZE_OPT;
 }
 
+/* The allowlist of the published service. */
+#define CONTAINER_RUNTIMES \
+	"coding=@coding;network_mode=bridge,python=python:3.12-slim,node=node:20-slim"
+
 /* ---- runtimes ---- */
 
 static struct runtime_entry *add_runtime(struct config *c, const char *alias)
@@ -369,11 +374,13 @@ static int parse_json_entry(struct config *c, const char *alias, json_t *v,
 			continue;
 		if (json_is_number(value))
 			number = xasprintf("%.17g", json_number_value(value));
-		else if (json_is_object(value) && !strcmp(field, "runtime"))
-			return bad_runtime(alias,
-					   "recipes (an inline runtime) come with the image store",
-					   err);
-		else if (!json_is_string(value))
+		else if (json_is_object(value) && !strcmp(field, "runtime")) {
+			if (r->source)
+				return bad_runtime(alias, "give either image or runtime, not both",
+						   err);
+			r->source = json_dumps(value, JSON_COMPACT);
+			continue;
+		} else if (!json_is_string(value))
 			return bad_runtime(alias, "a field has the wrong type", err);
 		rc = set_runtime_field(r, field, number ? number : json_string_value(value), err);
 		if (rc < 0)
@@ -422,8 +429,11 @@ static int parse_runtimes(struct config *c, const char *text, struct garret_erro
 
 /* ---- what the engine can't give, by name ---- */
 
-static int check_network(const char *where, const char *mode, struct garret_error *err)
+static int check_network(const struct config *c, const char *where, const char *mode,
+			 struct garret_error *err)
 {
+	if (c->docker) /* it has networks of its own, and says when there is none of that name */
+		return 0;
 	if (!mode || !strcmp(mode, "none") || !strcmp(mode, "host"))
 		return 0;
 	if (!strcmp(mode, "bridge"))
@@ -439,10 +449,30 @@ static int check_network(const char *where, const char *mode, struct garret_erro
 		where, mode);
 }
 
-static int check_runtime(const struct runtime_entry *r, struct garret_error *err)
+/* What a source stands for, where sessions are containers: an image, or a recipe. */
+static int take_source(struct runtime_entry *r, struct garret_error *err)
+{
+	if (*r->source == '@') {
+		char *recipe = runtime_recipe(r->source + 1);
+
+		if (!recipe)
+			return bad_runtime(r->alias, "there is no built-in runtime of that name",
+					   err);
+		free(r->source);
+		r->source = recipe;
+	}
+	r->builds = *r->source == '{';
+	if (r->builds && runtime_shown(r->source, &r->shown, err) < 0)
+		return bad_runtime(r->alias, err ? err->msg : "it is no recipe", err);
+	return 0;
+}
+
+static int check_runtime(const struct config *c, struct runtime_entry *r, struct garret_error *err)
 {
 	int rc;
 
+	if (c->docker)
+		return take_source(r, err);
 	if (strcmp(r->source, "host") != 0)
 		return bad_runtime(r->alias,
 				   "only the source \"host\" can be given now; images and recipes "
@@ -452,7 +482,7 @@ static int check_runtime(const struct runtime_entry *r, struct garret_error *err
 		return bad_runtime(r->alias,
 				   "oci_runtime is given by the docker provider; leave it out here",
 				   err);
-	rc = check_network("SANDBOXD_RUNTIMES", r->network_mode, err);
+	rc = check_network(c, "SANDBOXD_RUNTIMES", r->network_mode, err);
 	return rc < 0 ? garret_wrap(rc, err, "%s", r->alias) : 0;
 }
 
@@ -462,7 +492,7 @@ const char *config_not_given(const struct config *c, const char **ret_why)
 		bool set;
 		const char *name, *why;
 	} later[] = {
-		{ c->oci_runtime, "SANDBOXD_OCI_RUNTIME",
+		{ c->oci_runtime && !c->docker, "SANDBOXD_OCI_RUNTIME",
 		  "is given by the docker provider (gVisor, Kata)" },
 		{ c->sandbox_uid != CONFIG_NULL, "SANDBOXD_SANDBOX_UID",
 		  "comes with images; the host runtime's user is 1000" },
@@ -484,7 +514,11 @@ static int check_given(const struct config *c, struct garret_error *err)
 
 	if (name)
 		return garret_fail(err, GARRET_UNSUPPORTED, "%s: %s; unset it", name, why);
-	return check_network("SANDBOXD_NETWORK_MODE", c->network_mode, err);
+	if (c->docker && c->disk_limit)
+		return garret_fail(
+			err, GARRET_UNSUPPORTED,
+			"GARRET_DISK_LIMIT: Docker gives no limit of the disk; unset it");
+	return check_network(c, "SANDBOXD_NETWORK_MODE", c->network_mode, err);
 }
 
 /* ---- what doesn't go together ---- */
@@ -547,7 +581,7 @@ static int check(struct config *c, struct garret_error *err)
 		for (unsigned k = 0; k < i; k++)
 			if (!strcmp(c->runtimes[k].alias, c->runtimes[i].alias))
 				return bad_runtime(c->runtimes[i].alias, "named twice", err);
-		rc = check_runtime(&c->runtimes[i], err);
+		rc = check_runtime(c, &c->runtimes[i], err);
 		if (rc < 0)
 			return rc;
 	}
@@ -576,6 +610,24 @@ static int check(struct config *c, struct garret_error *err)
 	return rc < 0 ? rc : check_given(c, err);
 }
 
+/* GARRET_ENGINE: native, docker, or the socket of a running engine. */
+static int take_engine(struct config *c, struct garret_error *err)
+{
+	const char *engine = c->engine;
+
+	if (!engine || *engine == '/')
+		return 0;
+	c->docker = !strcmp(engine, "docker");
+	if (!c->docker && strcmp(engine, "native") != 0)
+		return garret_fail(err, GARRET_INVALID,
+				   "GARRET_ENGINE: native, docker, or the absolute path of an "
+				   "engine's socket, not \"%.80s\"",
+				   engine);
+	free(c->engine);
+	c->engine = NULL;
+	return 0;
+}
+
 int config_from_env(struct config *ret, struct garret_error *err)
 {
 	struct config c = { 0 };
@@ -595,7 +647,13 @@ int config_from_env(struct config *ret, struct garret_error *err)
 				     !*text && optional(s->kind) ? NULL : text, err);
 	}
 	if (rc == 0)
-		rc = parse_runtimes(&c, runtimes && *runtimes ? runtimes : "host=host", err);
+		rc = take_engine(&c, err);
+	if (rc == 0)
+		rc = parse_runtimes(&c,
+				    runtimes && *runtimes ? runtimes
+				    : c.docker            ? CONTAINER_RUNTIMES
+							  : "host=host",
+				    err);
 	if (rc == 0)
 		rc = check(&c, err);
 	if (rc < 0) {
@@ -617,6 +675,7 @@ void config_release(struct config *c)
 
 		free(r->alias);
 		free(r->source);
+		free(r->shown);
 		free(r->description);
 		free(r->mem_limit);
 		free(r->memswap_limit);

@@ -18,7 +18,9 @@
 
 struct runtime_entry {
 	char *alias;
-	char *source;      /* "host"; an image name; "@builtin" */
+	char *source;      /* "host"; an image name; a recipe as JSON */
+	char *shown;       /* the image as people see it; NULL: the source */
+	bool builds;       /* it is a recipe */
 	char *description; /* never NULL */
 	/* What the entry itself sets; NULL and CONFIG_NULL take the service's default. */
 	char *mem_limit, *memswap_limit, *network_mode, *oci_runtime;
@@ -33,6 +35,7 @@ struct config {
 	char *socket;  /* GARRET_SOCKET: path of a Unix socket, or NULL */
 	char *state_dir;
 	char *engine;         /* GARRET_ENGINE: socket of a running engine; NULL: start one */
+	bool docker;          /* GARRET_ENGINE=docker: sessions are containers */
 	char *workspace_root; /* NULL: {state}/workspaces */
 
 	struct runtime_entry *runtimes; /* in the order given */

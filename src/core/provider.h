@@ -31,7 +31,8 @@ struct box_spec {
 	const char *id;
 	const char *runtime; /* what the alias stands for */
 	const char *work_dir;
-	const char *network; /* "none", "host"; NULL: the provider's default */
+	const char *network;     /* "none", "host"; NULL: the provider's default */
+	const char *oci_runtime; /* of an engine of containers; NULL: its default */
 	uint64_t memory_bytes, memory_swap_bytes, tmpfs_bytes, disk_bytes;
 	uint32_t cpu_millis, cpu_shares, pids;
 	bool attach; /* only over files that are there; NOT_FOUND otherwise */

@@ -204,6 +204,9 @@ static void refuse_end(struct run *r, const struct box_run_end *end)
 {
 	if (end->gone)
 		refuse(&r->no, 410, NULL, "The sandbox of session %s is gone", r->set->id);
+	else if (end->failed.code)
+		refuse(&r->no, (unsigned)garret_code_http((int)end->failed.code), NULL, "%s",
+		       end->failed.msg);
 	else if (end->output_lost)
 		refuse(&r->no, 500, NULL, "The output of run %s was lost (is the disk full?)",
 		       r->id);

@@ -323,6 +323,7 @@ void session_start(struct session *s, bool attach, box_opened_fn opened)
 				 .runtime = r->source,
 				 .work_dir = c->work_dir,
 				 .network = config_network(c, r),
+				 .oci_runtime = r->oci_runtime ? r->oci_runtime : c->oci_runtime,
 				 .memory_bytes = limits.memory_bytes,
 				 .memory_swap_bytes = limits.memory_swap_bytes,
 				 .tmpfs_bytes = config_bytes(c->tmpfs_size),

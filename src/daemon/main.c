@@ -30,6 +30,7 @@
 #include "base/text.h"
 #include "base/time.h"
 #include "core/service_new.h"
+#include "daemon/place.h"
 #include "daemon/state.h"
 #include "provider/engine_client.h"
 #include "provider/init_client.h"
@@ -45,7 +46,7 @@ struct daemon {
 	struct config config;
 	struct state state;
 	struct registry *registry;
-	struct provider *provider;
+	struct place place;
 	struct service *service;
 	struct api *api;
 	pid_t engine_pid;
@@ -300,7 +301,7 @@ static int get_keeper(struct daemon *d, uid_t uid, int *ret_fd, struct garret_er
 	autofree char *program = NULL, *peer = xasprintf("%u", uid);
 	const char *args[8] = { "--keep", "--peer-uid", peer };
 
-	if (d->config.engine)
+	if (d->config.engine || d->config.docker)
 		return 0;
 	if (geteuid() != 0)
 		return garret_fail(
@@ -335,13 +336,15 @@ static int start(struct daemon *d, struct garret_error *err)
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
 	bool root = uid == 0;
+	gid_t also = (gid_t)-1;
 	int keeper_fd = -EBADF, rc;
 
 	if (root)
 		daemon_user(&uid, &gid);
 	if ((rc = state_prepare(d->config.state_dir, uid, gid, &d->state, err)) < 0 ||
+	    (root && d->config.docker && (rc = place_docker_group(&also, err)) < 0) ||
 	    (rc = get_keeper(d, uid, &keeper_fd, err)) < 0 ||
-	    (root && (rc = drop_privileges(uid, gid, err)) < 0) ||
+	    (root && (rc = drop_privileges(uid, gid, also, err)) < 0) ||
 	    (rc = state_load(&d->state, !d->config.token, err)) < 0) {
 		fd_close(keeper_fd);
 		return rc;
@@ -353,7 +356,10 @@ static int start(struct daemon *d, struct garret_error *err)
 		return rc;
 	}
 	rc = sqlite_registry_open(d->loop, db, &d->registry, err);
-	if (rc == 0) {
+	if (rc == 0 && d->config.docker) {
+		rc = place_docker(d->loop, &d->config, &d->state, d->runs_fd, &d->place, err);
+		d->engine_ready = rc == 0; /* who opens a session is told when it isn't there */
+	} else if (rc == 0) {
 		struct native_config native = { .loop = d->loop,
 						.keeper_fd = keeper_fd,
 						.engine_path = d->config.engine,
@@ -364,7 +370,7 @@ static int start(struct daemon *d, struct garret_error *err)
 						.ctx = d };
 
 		memcpy(native.owner, d->state.owner, sizeof(native.owner));
-		rc = native_new(&native, &d->provider, err);
+		rc = place_native(&native, &d->place, err);
 	} else {
 		fd_close(keeper_fd);
 	}
@@ -373,8 +379,8 @@ static int start(struct daemon *d, struct garret_error *err)
 	{
 		struct service_parts parts = { .loop = d->loop,
 					       .config = &d->config,
-					       .ops = &native_ops,
-					       .provider = d->provider,
+					       .ops = d->place.ops,
+					       .provider = d->place.provider,
 					       .registry_ops = &sqlite_registry_ops,
 					       .registry = d->registry,
 					       .check_command = init_check_strings,
@@ -394,7 +400,7 @@ static void release(struct daemon *d)
 {
 	d->api = api_free(d->api);
 	d->service = service_free(d->service);
-	d->provider = native_free(d->provider); /* a private engine ends now */
+	place_release(&d->place); /* a private engine ends now */
 	if (d->registry)
 		d->registry = sqlite_registry_ops.free(d->registry);
 	if (d->engine_pid > 0)
@@ -459,7 +465,7 @@ static int change_schema(struct daemon *d, const char *version, struct garret_er
 				   version);
 	rc = state_prepare(d->config.state_dir, uid, gid, &d->state, err);
 	if (rc == 0 && root)
-		rc = drop_privileges(uid, gid, err);
+		rc = drop_privileges(uid, gid, (gid_t)-1, err);
 	if (rc < 0)
 		return rc;
 	db = xasprintf("%s/garret.db", d->state.dir);

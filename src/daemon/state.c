@@ -178,11 +178,12 @@ static int set_caps(uint32_t caps)
 	return (int)syscall(SYS_capset, &h, d);
 }
 
-int drop_privileges(uid_t uid, gid_t gid, struct garret_error *err)
+int drop_privileges(uid_t uid, gid_t gid, gid_t also, struct garret_error *err)
 {
-	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 || setgroups(0, NULL) < 0 ||
-	    setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0 ||
-	    set_caps(1u << CAP_NET_BIND_SERVICE) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0 ||
+	    setgroups(also == (gid_t)-1 ? 0 : 1, &also) < 0 || setresgid(gid, gid, gid) < 0 ||
+	    setresuid(uid, uid, uid) < 0 || set_caps(1u << CAP_NET_BIND_SERVICE) < 0 ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return garret_fail_errno(err, "give up root (to uid %u)", uid);
 	if (setuid(0) == 0)
 		return garret_fail(err, GARRET_INTERNAL, "root was given up but can be had back");

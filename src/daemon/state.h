@@ -35,7 +35,7 @@ int state_load(struct state *s, bool want_token, struct garret_error *err);
 void state_release(struct state *s);
 
 /* For good: no uid 0, no groups, no new privileges; only low ports may still be bound. */
-int drop_privileges(uid_t uid, gid_t gid, struct garret_error *err);
+int drop_privileges(uid_t uid, gid_t gid, gid_t also, struct garret_error *err);
 /* After the listeners are there. */
 int drop_last_capability(struct garret_error *err);
 

@@ -10,6 +10,7 @@
 #include "net/httpc.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -357,6 +358,11 @@ int httpc_curl_error(const struct httpc *h, CURL *easy, CURLcode code, const cha
 	if (code == CURLE_RECV_ERROR && strstr(text, "chunked-encoding"))
 		is = GARRET_PROTOCOL;
 	(void)curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, &sys);
+	/* curl speaks of the port of a name that isn't looked up; waiting gives nobody rights. */
+	if (code == CURLE_COULDNT_CONNECT && h->socket && sys) {
+		is = sys == EACCES || sys == EPERM ? GARRET_DENIED : is;
+		(void)snprintf(text, sizeof(text), "can't connect");
+	}
 	rc = garret_fail(err, is, "%s: %s%s%s", h->name, text,
 			 sys && code == CURLE_COULDNT_CONNECT ? ": " : "",
 			 sys && code == CURLE_COULDNT_CONNECT ? strerror((int)sys) : "");

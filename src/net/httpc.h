@@ -8,7 +8,7 @@
  * No callback comes before the call that asked for it has returned.  Errors:
  * UNAVAILABLE (can't resolve, connect, or the connection broke), TIMEOUT,
  * PROTOCOL (what came isn't HTTP), TOO_LARGE (more than max_bytes), DENIED (its
- * certificate isn't one that we trust).  Any status is an answer, no error.  No
+ * certificate isn't one that we trust, or its socket isn't ours to open).  Any status is an answer, no error.  No
  * error text has a header, a body or a query in it.
  */
 #ifndef NET_HTTPC_H

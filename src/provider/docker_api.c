@@ -24,6 +24,7 @@ struct docker_api {
 	struct loop *loop;
 	struct httpc *http;
 	unsigned minor; /* of the version 1.x; 0: not known */
+	bool stale;     /* it was lost meanwhile: another may be there */
 	struct httpc_call *asking;
 	struct list waiting, calls, execs;
 	struct loop_later later; /* of calls that failed at once */
@@ -199,7 +200,7 @@ static void on_end(void *ctx, const struct httpc_answer *a, const struct garret_
 	json_t *json = NULL;
 
 	if (err && (err->code == GARRET_UNAVAILABLE || err->code == GARRET_DENIED))
-		c->a->minor = 0;
+		c->a->stale = true;
 	if (!err && !c->failed.code && a->status >= 300 && a->status != 304)
 		(void)docker_error(a->status, &c->in, &c->failed);
 	if (!err && !c->failed.code && c->in.len && !c->value) {
@@ -281,6 +282,7 @@ static int agree(struct docker_api *a, const struct httpc_answer *answer, struct
 				 httpc_name(a->http));
 	else
 		a->minor = MIN(hi, DOCKER_API_MOST);
+	a->stale = a->stale && rc < 0;
 	json_decref(v);
 	return rc;
 }
@@ -347,7 +349,7 @@ struct docker_call *docker_ask(struct docker_api *a, const struct docker_request
 	c->ctx = ctx;
 	strbuf_init(&c->in);
 	list_append(&a->waiting, &c->link);
-	if (a->minor)
+	if (a->minor && !a->stale)
 		send_call(c);
 	else
 		ask_version(a);

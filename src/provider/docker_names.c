@@ -268,8 +268,9 @@ static void put_host(struct strbuf *b, const struct box *box)
 	put_binds(b, box);
 	if (network)
 		put_text(b, "NetworkMode", network);
-	if (c->oci_runtime)
-		put_text(b, "Runtime", c->oci_runtime);
+	if (box->spec.oci_runtime || c->oci_runtime)
+		put_text(b, "Runtime",
+			 box->spec.oci_runtime ? box->spec.oci_runtime : c->oci_runtime);
 	json_close(b, '}');
 }
 

@@ -58,6 +58,7 @@ void docker_box_free(struct box *b)
 	strbuf_release(&b->said);
 	free((void *)(uintptr_t)b->spec.runtime);
 	free((void *)(uintptr_t)b->spec.network);
+	free((void *)(uintptr_t)b->spec.oci_runtime);
 	free(b->name);
 	free(b->id);
 	free(b->mark);
@@ -283,6 +284,7 @@ static struct box *box_new(struct provider *p, const struct box_spec *spec, box_
 	b->spec = *spec;
 	b->spec.runtime = copy(spec->runtime);
 	b->spec.network = copy(spec->network);
+	b->spec.oci_runtime = copy(spec->oci_runtime);
 	b->spec.id = b->spec.runs = b->spec.work_dir = b->spec.ref = NULL;
 	b->work_dir = xstrdup(spec->work_dir ? spec->work_dir : p->config.work_dir);
 	b->session = copy(spec->id);

@@ -130,6 +130,15 @@ static const char **strings(const json_t *list)
 
 /* ---- boxes ---- */
 
+/* Each box has a directory of its own for its spool files, as each session does. */
+static const char *runs_of(json_int_t box)
+{
+	static char name[32];
+
+	(void)snprintf(name, sizeof(name), "box%lld", (long long)box);
+	return name;
+}
+
 static void on_died(void *ctx)
 {
 	struct event *e = ctx;
@@ -173,7 +182,7 @@ static void do_open(const json_t *rq, struct event *e)
 				 .disk_bytes = number(rq, "disk"),
 				 .attach = json_is_true(json_object_get(rq, "attach")),
 				 .ref = text(rq, "ref"),
-				 .runs = "runs",
+				 .runs = runs_of(e->box),
 				 .named = on_named,
 				 .named_ctx = e };
 
@@ -225,10 +234,10 @@ static void on_usage(void *ctx, const struct box_usage *u, const struct garret_e
 
 /* ---- commands ---- */
 
-static struct strbuf spooled(const struct box_run_end *end, int s)
+static struct strbuf spooled(json_int_t box, const struct box_run_end *end, int s)
 {
 	struct strbuf out = STRBUF_INIT;
-	int fd = docker_ops.spool_open(provider, "runs", end->spool, s);
+	int fd = docker_ops.spool_open(provider, runs_of(box), end->spool, s);
 
 	if (fd >= 0) {
 		strbuf_reserve(&out, end->total[s] + 1);
@@ -244,7 +253,7 @@ static void on_run_end(void *ctx, struct box_run_end *end)
 	json_t *v = answer(e, "ended", &end->failed);
 
 	for (int s = 0; s < 2; s++) {
-		struct strbuf out = end->spooled[s] ? spooled(end, s) : end->head[s];
+		struct strbuf out = end->spooled[s] ? spooled(e->box, end, s) : end->head[s];
 
 		json_object_set_new(v, s ? "err" : "out",
 				    bytes(out.buf, MIN(out.len, end->total[s])));

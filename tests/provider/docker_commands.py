@@ -55,6 +55,18 @@ def too_much_output_stops_the_command(w, way):
 
 
 @both
+def much_output_of_many_at_once_is_whole(w, way):
+    p = w.provider(way=way)
+    for n in range(3):
+        opened(p.open(n, id=f"much{n}"))
+    script = "head -c 1500000 /dev/zero; head -c 700000 /dev/zero >&2"
+    tags = [p.send("run", box=n % 3, run=n, argv=["/bin/sh", "-c", script]) for n in range(9)]
+    for t in tags:
+        r = p.wait(t, "ended")
+        same((len(r["out"]), len(r["err"]), r["code"], r["limited"]), (1500000, 700000, 0, False))
+
+
+@both
 def a_stop_is_heard_among_many_commands(w, way):
     p = w.provider(way=way)
     opened(p.open(0, id="s"))

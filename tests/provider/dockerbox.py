@@ -161,7 +161,6 @@ class Provider:
 
     def __init__(self, program, host, owner="tests", init=None, environ=None, **config):
         self.tmp = tempfile.mkdtemp(prefix="garret-docker-test-")
-        os.mkdir(self.tmp + "/runs")
         config = {"host": host, "owner": owner, "image": IMAGE, "no_pull": True, "runs": self.tmp, **config}
         if init:
             config["init"] = init
