@@ -204,7 +204,7 @@ def two_that_open_at_once_share_one_container(w):
 @test
 def killed_while_it_opens_it_leaves_nothing_unlabelled_and_no_second(w):
     rng = random.Random(7)
-    for n in range(12):
+    for n in range(100):
         p = w.provider()
         p.send("open", box=0, id="killed")
         time.sleep(rng.random() * 0.6)

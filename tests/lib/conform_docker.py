@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The conformance suite through the docker provider, on an engine of its own; both ways in.
 
-usage: tests/lib/docker.py BUILD     (as root)
+usage: tests/lib/conform_docker.py BUILD     (as root)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The conformance suite through the sandboxd provider: on garretd, and on the published service.
 
-usage: tests/lib/remote.py BUILD
+usage: tests/lib/conform_remote.py BUILD
 """
 
 from __future__ import annotations
