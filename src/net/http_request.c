@@ -294,9 +294,9 @@ static const char invalid[] = "Invalid HTTP request received."; /* as published 
 static enum MHD_Result send_answer(struct http_request *rq)
 {
 	enum MHD_Result ret;
-	bool early = rq->phase == RQ_BEGUN && rq->has_body;
 
-	if (!rq->upgraded && (early || rq->httpd->draining))
+	rq->early = rq->phase == RQ_BEGUN && rq->has_body;
+	if (!rq->upgraded && (rq->early || rq->httpd->draining))
 		(void)MHD_add_response_header(rq->response, "connection", "close");
 	rq->phase = RQ_ANSWER;
 	rq->conn->state = rq->from_source ? CONN_ANSWER : CONN_WORK;
@@ -510,7 +510,7 @@ void http_on_completed(void *cls, struct MHD_Connection *mc, void **slot,
 		  (unsigned long long)rq->sent, (double)(now_us() - rq->started_us) / 1000.0,
 		  why == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "ok" : "broken");
 	/* Answered while its body was on the way: see to it that the answer can be read. */
-	if (rq->phase == RQ_ANSWER && rq->has_body && !rq->conn->body_bytes &&
+	if (rq->phase == RQ_ANSWER && rq->early && !rq->conn->body_bytes &&
 	    why == MHD_REQUEST_TERMINATED_COMPLETED_OK)
 		httpd_linger(h, rq->conn->fd);
 	rq->conn->state = CONN_IDLE;

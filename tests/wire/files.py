@@ -238,6 +238,31 @@ def a_body_cut_off_leaves_the_old_file(d):
 
 
 @test
+def an_empty_body_without_a_length_keeps_its_connection(d):
+    """What comes behind such a request, whose body's end may be a packet of its own, is the next request."""
+    s, _ = fresh(d)
+    u = urlsplit(d.url)
+    head = (f"PUT /v1/sessions/{s.id}/file?path=/workspace/empty HTTP/1.1\r\nHost: x\r\nX-Sandbox-Token: {s.token}\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n").encode()
+    for n in range(60):
+        with socket.create_connection((u.hostname, u.port), timeout=10) as c:
+            c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(4):
+                c.sendall(head)
+                end = time.perf_counter() + n % 6 * 0.0001
+                while time.perf_counter() < end:
+                    pass
+                c.sendall(b"0\r\n\r\n")
+                answer = b""
+                while b'"}' not in answer:
+                    more = c.recv(65536)
+                    assert more, (n, answer)
+                    answer += more
+                assert answer.startswith(b"HTTP/1.1 200"), answer[:100]
+    s.close()
+
+
+@test
 def an_append_is_whole_or_nothing(d):
     s, f = fresh(d)
     assert f.old_write("/workspace/f", b"begin")[0] == 204
