@@ -55,7 +55,7 @@ struct http_request {
 	struct MHD_Connection *mhd;
 	enum rq_phase phase;
 	bool seen, suspended, gone, has_body, needs_host, counted, from_source;
-	bool early; /* answered before its body was read */
+	bool early;                /* answered before its body was read */
 	bool asleep, source_ready; /* http_source.c */
 	uint64_t asleep_ms;
 	char method[16];
