@@ -105,15 +105,42 @@ static int usage(const char *name)
 	return 0;
 }
 
+static void on_notice(void *data, const char *text)
+{
+	autobuf struct strbuf shown = STRBUF_INIT;
+
+	(void)data;
+	show_escape(&shown, text, strlen(text));
+	(void)fprintf(stderr, "garret: %s\n", shown.buf);
+}
+
+static int set_option(struct garret_options *o, const char *setting, struct garret_error *err)
+{
+	const char *eq = strchr(setting, '=');
+	autofree char *name = eq ? xstrndup(setting, (size_t)(eq - setting)) : NULL;
+
+	if (!name || !*name)
+		return garret_fail(err, GARRET_INVALID, "--set takes NAME=VALUE");
+	return garret_options_set(o, name, eq + 1, err);
+}
+
 static int open_provider(struct provider_command *c, struct garret_error *err)
 {
 	autofree char *beside = cli_sibling("");
-	const struct garret_context_options o = { .size = sizeof(o), .program_dir = beside };
-	int rc = garret_context_new(&o, &c->context, err);
+	const struct garret_context_options co = { .size = sizeof(co), .program_dir = beside };
+	struct garret_options *o = NULL;
+	int rc = garret_context_new(&co, &c->context, err);
 
-	return rc < 0 ? rc
-		      : garret_provider_open_settings(c->context, c->opts.provider,
-						      c->opts.set.item, &c->provider, err);
+	if (rc == 0)
+		rc = garret_options_new(c->opts.provider, &o, err);
+	for (const char *const *s = c->opts.set.item; rc == 0 && *s; s++)
+		rc = set_option(o, *s, err);
+	if (rc == 0) {
+		garret_options_set_notice(o, on_notice, NULL);
+		rc = garret_provider_open(c->context, o, &c->provider, err);
+	}
+	garret_options_free(o);
+	return rc;
 }
 
 int provider_main(int argc, char **argv)

@@ -101,6 +101,14 @@ static void remote_release(struct remote *r)
 	free(r);
 }
 
+static void on_notice(void *ctx, const char *text)
+{
+	const struct garret_options *o = ((struct garret_provider *)ctx)->options;
+
+	if (o->notice)
+		o->notice(o->notice_data, text);
+}
+
 static int remote_start(struct garret_provider *p, const struct garret_cancel *cancel,
 			struct garret_error *err)
 {
@@ -128,6 +136,8 @@ static int remote_start(struct garret_provider *p, const struct garret_cancel *c
 		.tmpfs_bytes = option_size(o, "tmpfs_size"),
 		.cpu_millis = option_millis(o, "cpus"),
 		.pids = option_number(o, "pids_limit"),
+		.notice = on_notice,
+		.notice_ctx = p,
 	};
 	int rc;
 

@@ -55,6 +55,9 @@ struct docker_config {
 	uint64_t tmpfs_bytes;                     /* of /tmp; 0: it is no tmpfs */
 	uint32_t cpu_millis, cpu_shares;
 	uint32_t pids; /* 0: 512 */
+	/* NULL, or told what an open waits for: an image that is pulled or built. */
+	void (*notice)(void *ctx, const char *text);
+	void *notice_ctx;
 };
 
 int docker_new(const struct docker_config *config, struct provider **ret, struct garret_error *err);

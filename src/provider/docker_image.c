@@ -13,6 +13,7 @@
 #include "base/auto.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/time.h"
 #include "net/json.h"
 #include "provider/docker_child.h"
 #include "provider/docker_impl.h"
@@ -21,6 +22,7 @@
 #define SECRETS 3
 #define HELPER_MS 30000
 #define HELPER_KEEP 65536
+#define TELL_MS 1000
 
 struct docker_pull {
 	struct docker_api *a;
@@ -32,6 +34,9 @@ struct docker_pull {
 	struct garret_error failed;
 	docker_pulled_fn fn;
 	void *ctx;
+	void (*tell)(void *ctx, const char *text);
+	void *tell_ctx;
+	uint64_t told_ms;
 };
 
 static void pull_free(struct docker_pull *p)
@@ -100,6 +105,33 @@ static void keep_error(struct docker_pull *p, const char *said, enum garret_code
 	(void)garret_fail(&p->failed, code, "pull %.100s: %.300s", p->image, text);
 }
 
+/* A line of the engine's own: what it does, to which layer, how far. */
+static void tell(struct docker_pull *p, const json_t *v)
+{
+	const char *status = json_string_value(json_object_get(v, "status"));
+	const char *layer = json_string_value(json_object_get(v, "id"));
+	const char *far = json_string_value(json_object_get(v, "progress"));
+	autofree char *text = NULL;
+
+	if (!p->tell || !status || now_ms() - p->told_ms < TELL_MS)
+		return;
+	p->told_ms = now_ms();
+	text = xasprintf("pulling %.100s: %.60s %.60s %.100s", p->image, status, layer ? layer : "",
+			 far ? far : "");
+	p->tell(p->tell_ctx, text);
+}
+
+void docker_pull_tell(struct docker_pull *p, void (*fn)(void *ctx, const char *text), void *ctx)
+{
+	autofree char *text = xasprintf("pulling %.100s", p->image);
+
+	p->tell = fn;
+	p->tell_ctx = ctx;
+	p->told_ms = now_ms();
+	if (fn)
+		fn(ctx, text);
+}
+
 static void on_value(void *ctx, const struct json_t *json)
 {
 	struct docker_pull *p = ctx;
@@ -111,6 +143,7 @@ static void on_value(void *ctx, const struct json_t *json)
 			json_object_get(json_object_get(v, "errorDetail"), "message"));
 	if (text && !p->failed.code)
 		keep_error(p, text, GARRET_OK);
+	tell(p, v);
 }
 
 static void on_done(void *ctx, const struct json_t *json, const struct garret_error *err)

@@ -206,6 +206,8 @@ void docker_file_leave(struct box_file *f);
 
 /* docker_image.c */
 typedef void (*docker_pulled_fn)(void *ctx, const struct garret_error *err);
+/* How far it is, as text for people, now and then; fn as above. */
+void docker_pull_tell(struct docker_pull *p, void (*tell)(void *ctx, const char *text), void *ctx);
 struct docker_pull *docker_pull(struct docker_api *a, const char *image, docker_pulled_fn fn,
 				void *ctx);
 void docker_pull_leave(struct docker_pull *p);

@@ -47,10 +47,16 @@ static void no_image(struct box *b, const struct garret_error *err)
 		return;
 	}
 	b->pulled = true;
-	if (builds)
+	if (builds) {
+		autofree char *text = xasprintf("building %.100s", b->image);
+
+		if (b->p->config.notice)
+			b->p->config.notice(b->p->config.notice_ctx, text);
 		b->build = docker_build(b->p->builder, &b->recipe, on_built, b);
-	else
+	} else {
 		b->pull = docker_pull(b->p->api, b->image, on_pulled, b);
+		docker_pull_tell(b->pull, b->p->config.notice, b->p->config.notice_ctx);
+	}
 }
 
 static void on_put(void *ctx, const struct json_t *json, const struct garret_error *err)

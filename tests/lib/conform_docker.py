@@ -38,6 +38,11 @@ try:
     conform("docker, with limits", host, f"image={IMAGE}", "network_mode=none", "mem_limit=256m", "cpus=1.5", "work_dir=/work", "env=A=b")
     conform("docker, with a name", host, f"image={IMAGE}", "container_name=conform")
     conform("docker, a command an exec", host, f"image={IMAGE}", "reach=exec")
+    p = subprocess.run([os.path.join(BUILD, "garret"), "run", "--provider", "docker", "--set", host, "--set", "image=127.0.0.1:1/none:1", "--", "true"],
+                       capture_output=True, text=True)
+    told = p.returncode != 0 and "garret: pulling 127.0.0.1:1/none:1\n" in p.stderr
+    total[0 if told else 1] += 1
+    print("ok      a pull is told" if told else f"FAILED  a pull is told: {p.returncode} {p.stderr}")
     left = engine.containers()
     total[1 if left else 0] += 1
     if left:
