@@ -246,17 +246,14 @@ static int start_engine(struct garret_provider *p, struct native *n, int *ret_fd
 	return engine_start(program, top, args, ret_fd, &n->engine_pid, err);
 }
 
+/* The system's engine: the one that was named, or for who can't have one of his own. */
 static const char *engine_socket(const struct garret_options *o)
 {
 	const char *given = option_text(o, "engine");
 
 	if (given)
 		return given;
-	/* A private one is refused beside a state directory of its own: only without one is the
-	 * system's engine what is meant. */
-	if (option_text(o, "state_dir") || geteuid() == 0 || access(SYSTEM_ENGINE, W_OK) < 0)
-		return NULL;
-	return SYSTEM_ENGINE;
+	return geteuid() != 0 && access(SYSTEM_ENGINE, W_OK) == 0 ? SYSTEM_ENGINE : NULL;
 }
 
 static int connect_engine(struct garret_provider *p, struct native *n, struct garret_error *err)
