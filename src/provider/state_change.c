@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/time.h"
 #include "proto/edit.h"
+#include "proto/files.h"
 #include "provider/state_impl.h"
 
 static void now_text(char out[40])
@@ -205,6 +206,18 @@ static bool is_below(const char *path, const char *dir)
 	return !strncmp(path, dir, n) && path[n] == '/';
 }
 
+/* Bytes of the longest path below a node, from its own on. */
+static size_t longest_below(const struct state_node *node)
+{
+	size_t many, max = 0;
+	struct state_node **list = state_node_sorted(node, &many);
+
+	for (size_t i = 0; i < many; i++)
+		max = MAX(max, strlen(list[i]->name) + 1 + longest_below(list[i]));
+	free(list);
+	return max;
+}
+
 /* Both ends of a rename or copy; *ret_same: there is nothing to do. */
 static int check_ends(struct box_file *f, struct state_node **ret, bool *ret_same,
 		      struct garret_error *err)
@@ -216,6 +229,11 @@ static int check_ends(struct box_file *f, struct state_node **ret, bool *ret_sam
 		return rc;
 	if (!f->path[1] || !f->to[1] || is_below(f->to, f->path))
 		return garret_fail(err, GARRET_INVALID, "%s can't be put at %s", f->path, f->to);
+	/* No document with a longer one would be read again. */
+	if (strlen(f->to) + longest_below(*ret) > FILE_PATH_MAX)
+		return garret_fail(err, GARRET_INVALID,
+				   "%s: what is in it would have paths of more than %d bytes at %s",
+				   f->path, FILE_PATH_MAX, f->to);
 	return check_target(f, *ret, err);
 }
 

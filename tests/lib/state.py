@@ -174,6 +174,20 @@ def the_size_is_counted_as_it_is_written():
 
 
 @test
+def no_move_makes_a_path_that_no_document_has():
+    file = path_of("long")
+    long, deep = "/" + "/".join(["x" * 200] * 15), "/" + "/".join(["y" * 200] * 10)
+    with Workspace(LIB, "state", file=file) as w:
+        w.write(long + "/file", b"1")
+        w.make_dir(deep)
+        for fn in (w.rename, w.copy):
+            assert outcome(fn, "/" + "x" * 200, deep + "/z")[0] == "INVALID", fn
+        w.rename("/" + "x" * 200, "/" + "z" * 200)
+    with Workspace(LIB, "state", file=file) as w:
+        assert w.read("/" + "z" * 200 + long[201:] + "/file") == b"1"
+
+
+@test
 def over_the_bound_it_can_only_shrink():
     file = path_of("over")
     with Workspace(LIB, "state", file=file) as w:
