@@ -295,6 +295,9 @@ static int normal_path(const char *path, size_t n, struct strbuf *out, struct ga
 {
 	if (memchr(path, '\0', n))
 		return garret_fail(err, GARRET_INVALID, "a path of the document has a NUL");
+	/* It could be read, and not be written again. */
+	if (!utf8_valid(path, n))
+		return garret_fail(err, GARRET_INVALID, "a path of the document is not UTF-8");
 	for (const char *at = path; *at;) {
 		size_t length = strcspn(at, "/");
 
@@ -358,6 +361,18 @@ static bool decode(struct strbuf *text)
 	return true;
 }
 
+/* What is kept as it is has to be text in what is written as well. */
+static void make_text(struct strbuf *text)
+{
+	autobuf struct strbuf out = STRBUF_INIT;
+	struct utf8_repair u = { .n = 0 };
+
+	utf8_repair_add(&u, &out, text->buf, text->len);
+	utf8_repair_end(&u, &out);
+	strbuf_reset(text);
+	strbuf_add(text, out.buf, out.len);
+}
+
 static const char *time_of(const json_t *entry, const char *key)
 {
 	const char *text = json_string_value(json_object_get(entry, key));
@@ -388,6 +403,8 @@ static int load_file(struct state_doc *d, const char *path, const json_t *entry,
 	if (!*name || state_doc_find(d, path))
 		return garret_fail(err, GARRET_INVALID, "%s is in the document twice", path);
 	damaged = binary && !decode(&text);
+	if (damaged)
+		make_text(&text);
 	node = state_doc_put(d, parent, name, text.buf, text.len, "");
 	node->damaged = damaged;
 	free(node->created);

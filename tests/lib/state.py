@@ -139,6 +139,25 @@ def documents_from_before_encoding_load_exactly():
 
 
 @test
+def what_was_read_can_be_written_and_read_again():
+    file = path_of("odd-bytes")
+    times = '"created_at": "", "modified_at": ""'
+    with open(file, "w", encoding="ascii") as f:
+        f.write('{"files": {"/a": {"content": ["\\udcff!"], "encoding": "base64", %s}}}' % times)
+    for _ in range(2):
+        with Workspace(LIB, "state", file=file) as w:
+            w.write("/touch", b"")
+            assert outcome(w.read, "/a")[0] == "INVALID"
+    assert load(file).files["/a"]["content"] == ["\ufffd!"]
+    with open(file, "w", encoding="ascii") as f:
+        f.write('{"files": {"/a\\udcff": {"content": ["x"], %s}}}' % times)
+    before = open(file, "rb").read()
+    with Workspace(LIB, "state", file=file) as w:
+        assert outcome(w.write, "/touch", b"")[0] == "INVALID"
+    assert open(file, "rb").read() == before
+
+
+@test
 def split_base64_lines_decode():
     file = path_of("split")
     text = base64.b64encode(bytes(range(200))).decode()
