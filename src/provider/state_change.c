@@ -279,6 +279,24 @@ int state_change_rename(struct box_file *f, struct garret_error *err)
 	return rc;
 }
 
+/* A copy would be a file of that base64 text. */
+static int check_whole(const struct box_file *f, const struct state_node *node,
+		       struct garret_error *err)
+{
+	size_t many;
+	struct state_node **list = state_node_sorted(node, &many);
+	int rc = 0;
+
+	if (node->damaged)
+		rc = garret_fail(err, GARRET_INVALID,
+				 "%s: base64 of \"%s\" in the document is damaged", f->path,
+				 node->name);
+	for (size_t i = 0; i < many && rc == 0; i++)
+		rc = check_whole(f, list[i], err);
+	free(list);
+	return rc;
+}
+
 static void copy_node(struct state_doc *d, const struct state_node *from, struct state_node *parent,
 		      const char *name, const char *now)
 {
@@ -299,7 +317,7 @@ static void copy_node(struct state_doc *d, const struct state_node *from, struct
 int state_change_copy(struct box_file *f, struct garret_error *err)
 {
 	struct state_doc *d = f->box->held->doc;
-	struct state_node *n = NULL, *parent = NULL;
+	struct state_node *n = NULL, *parent = NULL, *there;
 	const char *name = NULL;
 	char now[40];
 	bool same;
@@ -310,11 +328,17 @@ int state_change_copy(struct box_file *f, struct garret_error *err)
 	errno = EISDIR;
 	if (n->dir && !(f->rq.flags & FILE_TREE))
 		return garret_fail_errno(err, "%s", f->path);
-	rc = check_room(f,
-			n->dir ? (int64_t)state_node_cost(n, f->to, true) +
-					 missing_parents(d, f->to)
-			       : state_doc_cost(d, f->to, n->content, n->n),
-			err);
+	rc = check_whole(f, n, err);
+	if (rc < 0)
+		return rc;
+	there = state_doc_find(d, f->to);
+	rc = check_room(
+		f,
+		n->dir ? (int64_t)state_node_cost(n, f->to, true) -
+				 (there ? (int64_t)state_node_cost(there, f->to, false) : 0) +
+				 missing_parents(d, f->to)
+		       : state_doc_cost(d, f->to, n->content, n->n),
+		err);
 	if (rc < 0)
 		return rc;
 	rc = state_doc_parent(d, f->to, true, &parent, &name, err);

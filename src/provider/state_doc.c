@@ -121,24 +121,6 @@ static size_t own_cost(const struct state_node *node, const char *path)
 	return node->json_bytes + name + 1; /* the colon */
 }
 
-size_t state_node_cost(const struct state_node *node, const char *path, bool made_all)
-{
-	const bool listed = !node->dir || node->made;
-	size_t many, sum = own_cost(node, path) + listed;
-	struct state_node **list = state_node_sorted(node, &many);
-
-	if (made_all && !listed)
-		sum += state_json_length(path, strlen(path)) + 3;
-	for (size_t i = 0; i < many; i++) {
-		char *below = xasprintf("%s/%s", path[1] ? path : "", list[i]->name);
-
-		sum += state_node_cost(list[i], below, made_all);
-		free(below);
-	}
-	free(list);
-	return sum;
-}
-
 static void count(struct state_doc *d, const struct state_node *node, int sign)
 {
 	char *path;
@@ -251,6 +233,28 @@ static size_t entry_length(const void *data, size_t n, const char *created, cons
 
 static const char some_time[TIME_BYTES + 1] = "2026-11-30T05:43:21.123456+00:00";
 
+size_t state_node_cost(const struct state_node *node, const char *path, bool copy)
+{
+	const bool listed = !node->dir || node->made;
+	size_t many, sum = own_cost(node, path) + listed;
+	struct state_node **list = state_node_sorted(node, &many);
+
+	if (copy && !listed)
+		sum += state_json_length(path, strlen(path)) + 3;
+	if (copy && !node->dir) /* it gets times of its own */
+		sum += entry_length(node->content, node->n, some_time, some_time,
+				    is_text(node->content, node->n)) -
+		       node->json_bytes;
+	for (size_t i = 0; i < many; i++) {
+		char *below = xasprintf("%s/%s", path[1] ? path : "", list[i]->name);
+
+		sum += state_node_cost(list[i], below, copy);
+		free(below);
+	}
+	free(list);
+	return sum;
+}
+
 /* The directories that are missing on the way to path, with it itself when `whole`. */
 static int64_t missing_cost(const struct state_doc *d, const char *path, bool whole)
 {
@@ -271,7 +275,7 @@ static int64_t missing_cost(const struct state_doc *d, const char *path, bool wh
 			sum += (int64_t)state_json_length(path, (size_t)(p + 1 + n - path)) + 3;
 		p += 1 + n;
 	}
-	return sum;
+	return sum && !d->n_dirs ? sum - 1 : sum; /* the first has no comma */
 }
 
 int64_t state_doc_dir_cost(const struct state_doc *d, const char *path)
@@ -288,7 +292,7 @@ int64_t state_doc_cost(const struct state_doc *d, const char *path, const void *
 	cost += missing_cost(d, path, false);
 	if (old)
 		return cost - (int64_t)old->json_bytes;
-	return cost + (int64_t)state_json_length(path, strlen(path)) + 4;
+	return cost + (int64_t)state_json_length(path, strlen(path)) + 3 + (d->n_files > 0);
 }
 
 /* ---- changing ---- */

@@ -73,10 +73,10 @@ void state_doc_remove(struct state_doc *d, struct state_node *node);
 void state_doc_move(struct state_doc *d, struct state_node *node, struct state_node *to,
 		    const char *name);
 /*
- * Bytes of its entries, as the size counts them, if its path were this.  made_all: directories
- * that only what they hold makes are counted too, as a copy would have them.
+ * Bytes of its entries, as the size counts them, if its path were this; or of a copy of it:
+ * then directories that only what they hold makes are counted too, and files have new times.
  */
-size_t state_node_cost(const struct state_node *node, const char *path, bool made_all);
+size_t state_node_cost(const struct state_node *node, const char *path, bool copy);
 
 /* "/a/b"; malloc()ed. */
 char *state_node_path(const struct state_node *node);

@@ -193,6 +193,43 @@ def the_size_is_counted_as_it_is_written():
 
 
 @test
+def copies_are_counted_with_the_times_they_get():
+    file = path_of("short-times")
+    times = {"created_at": "", "modified_at": ""}
+    files = {f"/d/e/{i}": {"content": ["x"], **times} for i in range(20)}
+    for directories in ([], ["/d", "/d/e"]):
+        with open(file, "w") as f:
+            json.dump({"files": files, "directories": directories}, f)
+        with Workspace(LIB, "state", file=file) as w:
+            w.copy("/d", "/to/d")
+        n = size_of(file)
+        for bound, code in ((n - 1, "NO_SPACE"), (n + (not directories), "ok")):
+            with open(file, "w") as f:
+                json.dump({"files": files, "directories": directories}, f)
+            with Workspace(LIB, "state", file=file, max_bytes=bound) as w:
+                assert outcome(w.copy, "/d", "/to/d")[0] == code, (directories, bound - n)
+    for bound, code in ((122, "NO_SPACE"), (123, "ok")):  # the first has no comma
+        with Workspace(LIB, "state", max_bytes=bound) as w:
+            assert outcome(w.write, "/a", b"x")[0] == code, bound
+    for bound, code in ((8, "NO_SPACE"), (9, "ok")):
+        with Workspace(LIB, "state", max_bytes=bound) as w:
+            assert outcome(w.make_dir, "/aa")[0] == code, bound
+
+
+@test
+def a_damaged_file_has_no_copies():
+    file = path_of("damaged")
+    with open(file, "w") as f:
+        json.dump({"files": {"/d/x": {"content": ["!"], "encoding": "base64", "created_at": "", "modified_at": ""}}}, f)
+    with Workspace(LIB, "state", file=file) as w:
+        for path in ("/d/x", "/d"):
+            assert outcome(w.copy, path, "/copy")[0] == "INVALID", path
+        w.rename("/d", "/e")
+        assert outcome(w.read, "/e/x")[0] == "INVALID"
+    assert load(file).files["/e/x"]["encoding"] == "base64"
+
+
+@test
 def no_move_makes_a_path_that_no_document_has():
     file = path_of("long")
     long, deep = "/" + "/".join(["x" * 200] * 15), "/" + "/".join(["y" * 200] * 10)
