@@ -64,6 +64,22 @@ static int file_load(void *ctx, const char *id, char **ret, size_t *ret_n, uint6
 	return 0;
 }
 
+/* The lock that is there now: who removes a document takes its lock's name away. */
+static int take_lock(struct file_store *s)
+{
+	for (;;) {
+		autoclose int fd =
+			openat(s->dir_fd, s->lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+		struct stat ours, there;
+
+		if (fd < 0 || flock(fd, LOCK_EX) < 0 || fstat(fd, &ours) < 0)
+			return -1;
+		if (fstatat(s->dir_fd, s->lock, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    ours.st_ino == there.st_ino)
+			return take_fd(&fd);
+	}
+}
+
 static int write_new(struct file_store *s, const char *text, size_t n, mode_t mode, struct stat *st)
 {
 	autoclose int fd = openat(s->dir_fd, s->temp,
@@ -79,14 +95,13 @@ static int file_save(void *ctx, const char *id, const char *text, size_t n, uint
 		     uint64_t *ret_version)
 {
 	struct file_store *s = ctx;
-	autoclose int lock =
-		openat(s->dir_fd, s->lock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	autoclose int lock = take_lock(s);
 	struct stat st;
 	bool there;
 	int rc;
 
 	(void)id;
-	if (lock < 0 || flock(lock, LOCK_EX) < 0)
+	if (lock < 0)
 		return code();
 	there = fstatat(s->dir_fd, s->name, &st, 0) == 0;
 	if (!there && errno != ENOENT)
@@ -107,10 +122,15 @@ static int file_save(void *ctx, const char *id, const char *text, size_t n, uint
 static int file_remove(void *ctx, const char *id)
 {
 	struct file_store *s = ctx;
+	autoclose int lock = take_lock(s);
+	int rc;
 
 	(void)id;
+	if (lock < 0)
+		return code();
+	rc = unlinkat(s->dir_fd, s->name, 0) < 0 ? code() : 0;
 	(void)unlinkat(s->dir_fd, s->lock, 0);
-	return unlinkat(s->dir_fd, s->name, 0) < 0 ? code() : 0;
+	return rc;
 }
 
 static int file_version(void *ctx, const char *id, uint64_t *ret)

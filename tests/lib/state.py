@@ -7,12 +7,14 @@ usage: tests/lib/state.py BUILD     (by the Python of build/venv)
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import random
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -267,6 +269,27 @@ def two_processes_on_one_file():
         assert a.read("/b19") == b"b" and b.read("/a19") == b"a"
         assert a.ref() == b.ref()
     assert len(load(file).files) == 40
+
+
+@test
+def the_lock_that_was_removed_is_none():
+    file = path_of("locked")
+    lock = path_of(".locked.lock")
+    with Workspace(LIB, "state", file=file) as w, open(lock, "w") as old:
+        fcntl.flock(old, fcntl.LOCK_EX)
+        thread = threading.Thread(target=w.write, args=("/a", b"1"))
+        thread.start()
+        time.sleep(0.2)
+        os.unlink(lock)  # as who destroys it does
+        with open(lock, "w") as new:  # as who makes it again does
+            fcntl.flock(new, fcntl.LOCK_EX)
+            fcntl.flock(old, fcntl.LOCK_UN)
+            thread.join(0.3)
+            assert thread.is_alive() and not os.path.exists(file)
+        thread.join()
+        assert w.read("/a") == b"1"
+        w.destroy()
+    assert not os.path.exists(file) and not os.path.exists(lock)
 
 
 @test
