@@ -1,7 +1,8 @@
 /*
  * One document in one file.  Writers exclude each other by a lock beside it; each writes a new
  * file and puts it in the old one's place, so that a reader always has a whole one.  The
- * version is what tells two files of that name apart.
+ * version is what tells two files of that name apart: as an inode is used again and the
+ * kernel's clock moves in steps, each file is dated later than the one it replaces.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -80,13 +81,31 @@ static int take_lock(struct file_store *s)
 	}
 }
 
+/* Behind the time of the old file (0: there is none). */
+static int date_later(int fd, struct timespec old, struct stat *st)
+{
+	struct timespec times[2] = { { .tv_nsec = UTIME_OMIT }, old };
+
+	if (fstat(fd, st) < 0)
+		return -1;
+	if (st->st_mtim.tv_sec > old.tv_sec ||
+	    (st->st_mtim.tv_sec == old.tv_sec && st->st_mtim.tv_nsec > old.tv_nsec))
+		return 0;
+	if (++times[1].tv_nsec == 1000000000) {
+		times[1].tv_sec++;
+		times[1].tv_nsec = 0;
+	}
+	return futimens(fd, times) < 0 || fstat(fd, st) < 0 ? -1 : 0;
+}
+
+/* *st: of the old file, and then of the new one. */
 static int write_new(struct file_store *s, const char *text, size_t n, mode_t mode, struct stat *st)
 {
 	autoclose int fd = openat(s->dir_fd, s->temp,
 				  O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
 
-	if (fd < 0 || fchmod(fd, mode) < 0 || write_full(fd, text, n) < 0 || fsync(fd) < 0 ||
-	    fstat(fd, st) < 0)
+	if (fd < 0 || fchmod(fd, mode) < 0 || write_full(fd, text, n) < 0 ||
+	    date_later(fd, st->st_mtim, st) < 0 || fsync(fd) < 0)
 		return code();
 	return 0;
 }
@@ -96,7 +115,7 @@ static int file_save(void *ctx, const char *id, const char *text, size_t n, uint
 {
 	struct file_store *s = ctx;
 	autoclose int lock = take_lock(s);
-	struct stat st;
+	struct stat st = { 0 };
 	bool there;
 	int rc;
 

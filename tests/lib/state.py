@@ -293,6 +293,18 @@ def the_lock_that_was_removed_is_none():
 
 
 @test
+def each_version_is_newer_than_the_one_it_replaces():
+    file = path_of("dated")
+    with Workspace(LIB, "state", file=file) as w:
+        w.write("/a", b"1")
+        ahead = (time.time_ns() // 10**9 + 3600) * 10**9 + 10**9 - 1  # a clock that was set back
+        os.utime(file, ns=(ahead, ahead))
+        for i in range(3):
+            w.write("/a", b"%d" % i)
+            assert os.stat(file).st_mtime_ns == ahead + 1 + i, i
+
+
+@test
 def a_small_write_costs_the_same_in_a_large_document():
     def workspace(files: int) -> Workspace:
         w = Workspace(LIB, "state", max_bytes=4 << 20)
