@@ -164,14 +164,25 @@ static int file_version(void *ctx, const char *id, uint64_t *ret)
 	return 0;
 }
 
-int state_file_store(const char *path, struct state_store *ret, struct garret_error *err)
+/* What a link leads to: a new file in its place would part those who know both names. */
+static char *through_link(const char *path)
 {
-	const char *slash = strrchr(path, '/');
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : xstrdup(path);
+}
+
+int state_file_store(const char *given, struct state_store *ret, struct garret_error *err)
+{
+	autofree char *path = through_link(given);
+	const char *slash = path ? strrchr(path, '/') : NULL;
 	autofree char *dir = slash && slash > path ? xstrndup(path, (size_t)(slash - path))
 						   : xstrdup(slash ? "/" : ".");
 	struct file_store *s;
 	int fd;
 
+	if (!path)
+		return garret_fail_errno(err, "file: follow the link");
 	if (!slash || !slash[1])
 		return garret_fail(err, GARRET_INVALID, "file: an absolute path of a file");
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -293,6 +293,22 @@ def the_lock_that_was_removed_is_none():
 
 
 @test
+def a_link_to_a_document_stays_one():
+    os.mkdir(path_of("elsewhere"))
+    file, link, lost = path_of("elsewhere/real"), path_of("link"), path_of("lost")
+    with Workspace(LIB, "state", file=file) as w:
+        w.write("/a", b"1")
+    os.symlink("elsewhere/real", link)
+    os.symlink("nowhere", lost)
+    with Workspace(LIB, "state", file=link) as w, Workspace(LIB, "state", file=file) as real:
+        w.write("/b", b"2")
+        assert real.read("/b") == b"2" and os.path.islink(link)
+    with Workspace(LIB, "state", file=lost) as w:
+        assert outcome(w.write, "/b", b"2")[0] == "NOT_FOUND"
+    assert os.path.islink(lost)
+
+
+@test
 def each_version_is_newer_than_the_one_it_replaces():
     file = path_of("dated")
     with Workspace(LIB, "state", file=file) as w:
