@@ -130,8 +130,8 @@ static void on_idle(void *ctx, bool idle)
 {
 	struct garret_context *c = ctx;
 
-	c->waiting = idle;
 	if (idle) {
+		c->waiting = true;
 		(void)pthread_mutex_unlock(&c->lock);
 	} else {
 		(void)pthread_mutex_lock(&c->lock);
