@@ -239,6 +239,7 @@ int state_refresh(struct box *b, bool always, struct garret_error *err)
 		return garret_fail(err, GARRET_GONE, "the document %s is gone", h->id);
 	if (!b->p->store.load)
 		return 0;
+	always = always || h->stale;
 	rc = !always && b->p->store.version ? b->p->store.version(b->p->store.ctx, h->id, &version)
 					    : 0;
 	if (rc == 0 && !always && (!b->p->store.version || version == h->version))
@@ -256,6 +257,7 @@ int state_refresh(struct box *b, bool always, struct garret_error *err)
 	state_doc_free(h->doc);
 	h->doc = doc;
 	h->version = version;
+	h->stale = false;
 	return 0;
 }
 
@@ -293,6 +295,7 @@ int state_change(struct box_file *f, int (*change)(struct box_file *f, struct ga
 		if (rc == 0)
 			break;
 		/* What is in memory was not saved: from here on it is what the store has. */
+		b->held->stale = true;
 		if (state_refresh(b, true, rc == -GARRET_CHANGED ? err : NULL) < 0 ||
 		    rc != -GARRET_CHANGED || tries == TRIES)
 			break;

@@ -13,6 +13,7 @@ struct state_held {
 	struct state_doc *doc;
 	uint64_t version;
 	bool removed;
+	bool stale; /* it has what was not saved: to be read again before anything else */
 	unsigned boxes;
 };
 

@@ -665,6 +665,7 @@ struct store {
 	uint64_t version;
 	unsigned loads, saves;
 	char *steal; /* what somebody else writes before the next save */
+	bool away;
 };
 
 static int store_load(void *data, const char *id, char **ret, size_t *ret_n, uint64_t *ret_version)
@@ -673,6 +674,8 @@ static int store_load(void *data, const char *id, char **ret, size_t *ret_n, uin
 
 	(void)id;
 	s->loads++;
+	if (s->away)
+		return -GARRET_UNAVAILABLE;
 	if (!s->text)
 		return -GARRET_NOT_FOUND;
 	*ret = malloc(s->n + 1);
@@ -688,6 +691,8 @@ static int store_save(void *data, const char *id, const char *text, size_t n, ui
 	struct store *s = data;
 
 	(void)id;
+	if (s->away)
+		return -GARRET_UNAVAILABLE;
 	if (s->steal) {
 		free(s->text);
 		s->text = s->steal;
@@ -763,6 +768,26 @@ TEST(two_writers_of_a_document_lose_nothing)
 	assert_string_equal((char *)b.data, "other");
 	garret_bytes_release(&b);
 	assert_int_equal(garret_write(x.w, "new", "5", 1, 0, NULL), 0);
+	end(&x);
+	free(s.text);
+}
+
+TEST(what_was_not_saved_is_nowhere)
+{
+	struct store s = { 0 };
+	struct world x = stored(&s);
+	struct garret_bytes b;
+
+	assert_int_equal(garret_write(x.w, "f", "old", 3, 0, NULL), 0);
+	s.away = true;
+	fails(garret_write(x.w, "f", "new", 3, 0, err), GARRET_UNAVAILABLE);
+	fails(garret_read(x.w, "f", &b, err), GARRET_UNAVAILABLE);
+	s.away = false;
+	assert_int_equal(garret_read(x.w, "f", &b, NULL), 0);
+	assert_string_equal((char *)b.data, "old");
+	garret_bytes_release(&b);
+	assert_int_equal(garret_write(x.w, "other", "1", 1, 0, NULL), 0);
+	assert_null(strstr(s.text, "new"));
 	end(&x);
 	free(s.text);
 }
