@@ -152,6 +152,7 @@ void backend_drop(struct backend *b)
 static void settle(struct backend *b)
 {
 	b->settled = true;
+	b->context->openings--;
 	b->opening = NULL;
 	b->asking = NULL;
 	backend_drop(b); /* the opening held it */
@@ -319,6 +320,7 @@ static int begin(struct backend *b, struct garret_error *err)
 	memset(&b->open_error, 0, sizeof(b->open_error));
 	b->busy_until_ms = 0;
 	b->settled = false;
+	b->context->openings++;
 	backend_hold(b);
 	ask(b);
 	return 0;
@@ -347,6 +349,7 @@ int backend_open(struct backend *b, const struct garret_cancel *cancel, struct g
 			return rc;
 	} else if (b->box && !b->working_dir && b->settled && !b->dead) {
 		b->settled = false;
+		b->context->openings++;
 		backend_hold(b);
 		loop_later_add(b->context->loop, &b->look, look, b);
 	}

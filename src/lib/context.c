@@ -11,12 +11,15 @@
 #include "base/mem.h"
 #include "base/time.h"
 #include "garret/garret.h"
+#include "lib/kind.h"
 #include "lib/options.h"
 
 const char *garret_version(void)
 {
 	return GARRET_VERSION;
 }
+
+#define OPENINGS_MS 10000
 
 static void drain(struct loop_io *io, uint32_t events)
 {
@@ -100,8 +103,25 @@ int garret_context_new(const struct garret_context_options *options, struct garr
 	return 0;
 }
 
+/* What was given up while it opened holds its provider until it is open. */
+static void await_openings(struct garret_context *c)
+{
+	const uint64_t until = now_ms() + OPENINGS_MS;
+
+	if (context_enter(c, NULL) < 0)
+		return;
+	while (c->users && c->openings && now_ms() < until) {
+		bool done = false;
+
+		(void)context_wait(c, &done, NULL, now_ms() + 20, NULL);
+	}
+	context_leave(c);
+}
+
 struct garret_context *garret_context_free(struct garret_context *c)
 {
+	if (c && c->users)
+		await_openings(c);
 	if (!c || (c->users && c->pid == getpid()))
 		return c;
 	context_release(c);
@@ -145,6 +165,17 @@ static void lead(struct garret_context *c, int wait_ms)
 	loop_once(c->loop, wait_ms, on_idle, c);
 	c->leading = false;
 	(void)pthread_cond_broadcast(&c->changed);
+	while (c->ended) {
+		struct garret_provider *p = c->ended;
+
+		c->ended = p->next_ended;
+		provider_end(p);
+	}
+}
+
+bool context_in_round(const struct garret_context *c)
+{
+	return c->leading && !c->waiting;
 }
 
 static void follow(struct garret_context *c, uint64_t until_ms)

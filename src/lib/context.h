@@ -26,6 +26,8 @@ struct garret_context {
 	bool waiting; /* and waits, without the lock */
 	pid_t pid;    /* that made it */
 	unsigned users;
+	unsigned openings;             /* that go on, whether somebody waits for them or not */
+	struct garret_provider *ended; /* in a round of the loop: they end behind it */
 	char *program_dir;
 };
 
@@ -44,6 +46,8 @@ void context_leave(struct garret_context *c);
  */
 int context_wait(struct garret_context *c, const bool *done, const struct garret_cancel *cancel,
 		 uint64_t until_ms, struct garret_error *err);
+/* Are we called by the loop?  Then nothing may be waited for. */
+bool context_in_round(const struct garret_context *c);
 /* One round that doesn't wait. */
 void context_turn(struct garret_context *c);
 bool cancel_asked(const struct garret_cancel *cancel); /* NULL: no */

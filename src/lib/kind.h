@@ -60,7 +60,8 @@ struct garret_provider {
 	bool starting, started;
 	struct list backends; /* those that are, or may become, open */
 	unsigned closing;     /* boxes on their way out */
-	void *own;            /* the kind's */
+	struct garret_provider *next_ended;
+	void *own; /* the kind's */
 };
 
 /* UNSUPPORTED when it wasn't built in, INVALID for a name that is none. */
@@ -71,6 +72,8 @@ int provider_start(struct garret_provider *p, const struct garret_cancel *cancel
 		   struct garret_error *err);
 void provider_hold(struct garret_provider *p);
 void provider_drop(struct garret_provider *p);
+/* What provider_drop() does last.  It waits. */
+void provider_end(struct garret_provider *p);
 
 extern const struct provider_kind native_kind, state_kind, sandboxd_kind, docker_kind;
 

@@ -223,8 +223,20 @@ static void end_idle(struct garret_provider *p)
 
 void provider_drop(struct garret_provider *p)
 {
+	struct garret_context *c = p->context;
+
 	if (--p->refs)
 		return;
+	if (context_in_round(c)) {
+		p->next_ended = c->ended;
+		c->ended = p;
+	} else {
+		provider_end(p);
+	}
+}
+
+void provider_end(struct garret_provider *p)
+{
 	/* One whose start failed half-way has something to release as well. */
 	if (p->own) {
 		p->refs = 1; /* what it waits for may hold it for a moment */

@@ -666,6 +666,7 @@ struct store {
 	unsigned loads, saves;
 	char *steal; /* what somebody else writes before the next save */
 	bool away;
+	struct garret_cancel *cancel; /* given by the next load */
 };
 
 static int store_load(void *data, const char *id, char **ret, size_t *ret_n, uint64_t *ret_version)
@@ -674,6 +675,8 @@ static int store_load(void *data, const char *id, char **ret, size_t *ret_n, uin
 
 	(void)id;
 	s->loads++;
+	if (s->cancel)
+		garret_cancel(s->cancel);
 	if (s->away)
 		return -GARRET_UNAVAILABLE;
 	if (!s->text)
@@ -790,6 +793,37 @@ TEST(what_was_not_saved_is_nowhere)
 	assert_null(strstr(s.text, "new"));
 	end(&x);
 	free(s.text);
+}
+
+TEST(what_was_given_up_while_it_opened_ends)
+{
+	/* Its opening ends while another workspace is used, or when the context is freed. */
+	for (int used = 0; used < 2; used++) {
+		struct store s = { 0 };
+		struct world x = stored(&s);
+		struct garret_provider *p = NULL;
+		struct garret_workspace *w = NULL;
+
+		assert_int_equal(garret_cancel_new(x.context, &s.cancel, NULL), 0);
+		garret_workspace_set_cancel(x.w, s.cancel);
+		fails(garret_workspace_ensure(x.w, err), GARRET_CANCELLED);
+		x.w = garret_workspace_free(x.w);
+		x.provider = garret_provider_free(x.provider);
+		alarm(20);
+		if (used) {
+			assert_int_equal(
+				garret_provider_open_settings(x.context, "state", NULL, &p, NULL),
+				0);
+			assert_int_equal(garret_provider_attach(p, NULL, &w, NULL), 0);
+			assert_int_equal(garret_write(w, "f", "1", 1, 0, NULL), 0);
+			garret_workspace_free(w);
+			garret_provider_free(p);
+		}
+		garret_cancel_free(s.cancel);
+		assert_null(garret_context_free(x.context));
+		alarm(0);
+		free(s.text);
+	}
 }
 
 TEST(a_store_is_asked_when_something_is_done)
