@@ -217,12 +217,13 @@ static void check_confined_links(struct ground *g, struct garret_workspace *w, c
 {
 	autobytes b = { 0 };
 	autoentry e = { 0 };
-	char script[400];
+	char script[500];
 
 	(void)snprintf(
 		script, sizeof(script),
 		"cd %s && mkdir d && printf in > d/file && ln -s /etc etc && ln -s /etc/passwd pw && "
-		"ln -s \"$PWD/d\" abs && ln -s ../../.. up && ln -s d rel",
+		"ln -s \"$PWD/d\" abs && ln -s ../../.. up && ln -s d rel && ln -s d/file in && "
+		"f=$(mktemp) && chmod 600 \"$f\" && ln -s \"$f\" own",
 		dir);
 	WANT(g, ground_says(g, g->shared, script, ""));
 	WANT_CODE(g, garret_read(w, in(dir, "etc/passwd"), &b, err), -GARRET_OUTSIDE);
@@ -235,7 +236,13 @@ static void check_confined_links(struct ground *g, struct garret_workspace *w, c
 	WANT(g, has_bytes(g, w, in(dir, "rel/file"), "in", 2));
 	WANT_OK(g, garret_write(w, in(dir, "abs/new"), "x", 1, 0, err));
 	WANT_OK(g, garret_remove(w, in(dir, "pw"), err)); /* the link itself is inside */
-	WANT(g, ground_says(g, w, "pwd >/dev/null", ""));
+	WANT_CODE(g, garret_make_dir(w, in(dir, "etc"), err), -GARRET_OUTSIDE);
+	WANT_OK(g, garret_make_dir(w, in(dir, "rel"), err));
+	WANT_CODE(g, garret_chmod(w, in(dir, "own"), 0644, err), -GARRET_OUTSIDE);
+	WANT_OK(g, garret_chmod(w, in(dir, "in"), 0640, err));
+	(void)snprintf(script, sizeof(script),
+		       "cd %s && stat -L -c %%a own in && rm \"$(readlink own)\"", dir);
+	WANT(g, ground_says(g, w, script, "600\n640\n"));
 }
 
 static void confined(struct ground *g)

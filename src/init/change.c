@@ -13,12 +13,23 @@
 
 /* ---- mkdir ---- */
 
+/* Is there a directory already, or a link to one? */
+static bool is_directory(struct worker *w, int dir, const char *name)
+{
+	autoclose int fd = -EBADF;
+	struct stat st;
+
+	if (!(w->rq.flags & FILE_CONFINED))
+		return fstatat(dir, name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+	fd = worker_open(w, w->rq.path, O_PATH | O_DIRECTORY);
+	return fd >= 0;
+}
+
 int op_mkdir(struct worker *w, struct garret_error *err)
 {
 	const mode_t mode = w->rq.mode ? w->rq.mode : 0777;
 	char name[PATH_NAME];
 	autoclose int dir = path_place(w, w->rq.path, name, err);
-	struct stat st;
 
 	if (dir < 0)
 		return dir;
@@ -26,7 +37,7 @@ int op_mkdir(struct worker *w, struct garret_error *err)
 		return 0;
 	if (errno != EEXIST && errno != EISDIR)
 		return garret_fail_errno(err, "%s", w->rq.path);
-	if (w->rq.flags & FILE_PARENTS && fstatat(dir, name, &st, 0) == 0 && S_ISDIR(st.st_mode))
+	if (w->rq.flags & FILE_PARENTS && is_directory(w, dir, name))
 		return 0;
 	errno = EEXIST;
 	return garret_fail_errno(err, "%s", w->rq.path);
@@ -319,7 +330,7 @@ int op_rename(struct worker *w, struct garret_error *err)
 /* ---- chmod ---- */
 
 /* Links have no mode of their own, also one that took the place of something else just now. */
-static int chmod_one(int dir, const char *name, mode_t mode)
+int chmod_one(int dir, const char *name, mode_t mode)
 {
 	return fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW) < 0 && errno != EOPNOTSUPP ? -1 : 0;
 }
@@ -397,11 +408,27 @@ static int chmod_below(struct worker *w, int root, struct garret_error *err)
 	return rc;
 }
 
+/*
+ * Where the path's last link leads is found before: what is outside isn't touched, also when
+ * somebody puts a link there meanwhile.
+ */
+static int open_chmod_place(struct worker *w, char name[PATH_NAME], struct garret_error *err)
+{
+	autobuf struct strbuf real = STRBUF_INIT;
+	int rc;
+
+	if (!(w->rq.flags & FILE_CONFINED))
+		return worker_open_parent(w, w->rq.path, name, err);
+	rc = path_real(w, w->rq.path, &real, err);
+	return rc < 0 ? rc : worker_open_parent(w, real.buf, name, err);
+}
+
 /* Files first and the directory itself last: it may be closed to us afterwards. */
 int op_chmod(struct worker *w, struct garret_error *err)
 {
+	const int follow = w->rq.flags & FILE_CONFINED ? AT_SYMLINK_NOFOLLOW : 0;
 	char name[PATH_NAME];
-	autoclose int dir = worker_open_parent(w, w->rq.path, name, err);
+	autoclose int dir = open_chmod_place(w, name, err);
 	autoclose int root = -EBADF;
 	struct stat st;
 	int rc = 0;
@@ -414,7 +441,7 @@ int op_chmod(struct worker *w, struct garret_error *err)
 		rc = root < 0 ? garret_fail_errno(err, "%s", w->rq.path)
 			      : chmod_below(w, root, err);
 	}
-	if (rc == 0 && fchmodat(dir, name, w->rq.mode, 0) < 0)
+	if (rc == 0 && fchmodat(dir, name, w->rq.mode, follow) < 0)
 		rc = garret_fail_errno(err, "%s", w->rq.path);
 	return rc;
 }

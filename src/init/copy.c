@@ -111,17 +111,25 @@ static int copy_dir(struct worker *w, struct tree *from, const struct tree *to, 
 static int copy_modes(struct worker *w, const struct strbuf *dirs, int in, int out,
 		      struct garret_error *err)
 {
-	struct stat st;
+	const struct tree from = { .root = in }, to = { .root = out };
 
 	for (size_t at = dirs->len; at;) {
-		const char *dir;
+		autoclose int old = -EBADF, up = -EBADF;
+		autofree char *parent = NULL;
+		const char *dir, *slash;
+		struct stat st;
 
 		for (at--; at && dirs->buf[at - 1]; at--)
 			;
 		dir = dirs->buf + at;
-		if (!*dir || fstatat(in, dir, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		old = *dir ? tree_open(&from, dir) : -EBADF;
+		if (old < 0 || fstat(old, &st) < 0)
 			continue;
-		if (fchmodat(out, dir, st.st_mode & 0777, 0) < 0)
+		/* Through no link: somebody may have put one into the copy. */
+		slash = strrchr(dir, '/');
+		parent = slash ? xstrndup(dir, (size_t)(slash - dir)) : xstrdup("");
+		up = tree_open(&to, parent);
+		if (up < 0 || chmod_one(up, slash ? slash + 1 : dir, st.st_mode & 0777) < 0)
 			return garret_fail_errno(err, "set the mode of %s/%s", w->rq.to, dir);
 	}
 	return 0;
@@ -164,7 +172,7 @@ static int copy_to_temp(struct worker *w, int from_dir, const char *from, int to
 	if (in < 0 || out < 0)
 		return garret_fail_errno(err, "%s", w->rq.path);
 	rc = copy_below(w, in, out, err);
-	if (rc == 0 && fchmodat(to_dir, temp, st.st_mode & 0777, 0) < 0)
+	if (rc == 0 && chmod_one(to_dir, temp, st.st_mode & 0777) < 0)
 		rc = garret_fail_errno(err, "set the mode of %s", w->rq.to);
 	return rc;
 }

@@ -13,6 +13,8 @@
 int copy_tree(struct worker *w, int from_dir, const char *from, int to_dir, const char *to,
 	      struct garret_error *err);
 
+/* Of a link: nothing. */
+int chmod_one(int dir, const char *name, mode_t mode);
 /* A file, a link or a whole tree. */
 int remove_tree(struct worker *w, int dir, const char *name, struct garret_error *err);
 
