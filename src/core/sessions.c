@@ -298,11 +298,11 @@ static void on_box_opened(void *ctx, struct box *box, const struct garret_error 
 	s->box = box;
 	if (box)
 		session_watch(s);
-	else
-		refuse(&s->failed, session_status_of(err), NULL,
-		       err->code == GARRET_NOT_FOUND ? "Nothing to attach to: %s"
-						     : "Could not start sandbox: %s",
-		       err->code == GARRET_NOT_FOUND ? s->id : err->msg);
+	else if (err->code == GARRET_NOT_FOUND && s->attach)
+		refuse(&s->failed, 404, NULL, "Nothing to attach to: %s", s->id);
+	else /* it may also be an image that isn't there: no 404, which speaks of sessions */
+		refuse(&s->failed, err->code == GARRET_NOT_FOUND ? 502 : session_status_of(err),
+		       NULL, "Could not start sandbox: %s", err->msg);
 	if (!box) {
 		svc->registry_ops->end(svc->registry, s->id, s->generation, wall_seconds(), false,
 				       on_row_added, s);

@@ -29,9 +29,6 @@ static char *init_program(void)
 int place_docker(struct loop *l, const struct config *c, const struct state *s, int runs_fd,
 		 struct place *ret, struct garret_error *err)
 {
-	/* A container that is to be found again must stay when it is stopped. */
-	const bool kept = c->persist_containers || c->evict_idle_after != CONFIG_NULL ||
-			  c->sleep_after != CONFIG_NULL;
 	const struct remote_table *table;
 	autofree char *init = init_program();
 	char owner[2 * sizeof(s->owner) + 1];
@@ -41,7 +38,7 @@ int place_docker(struct loop *l, const struct config *c, const struct state *s, 
 					.init = init,
 					.work_dir = c->work_dir,
 					.sessions = true,
-					.auto_remove = !kept,
+					.remove_closed = !c->persist_containers,
 					.workspace_root = c->workspace_root };
 	int rc = remote_load(&table, err);
 

@@ -102,7 +102,7 @@ static void docker_close(struct box *b, enum box_close how, box_done_fn done, vo
 	loop_later_cancel(b->p->loop, &b->later);
 	if (how == BOX_CLOSE_LEAVE)
 		loop_later_add(b->p->loop, &b->later, on_left, b);
-	else if (how == BOX_CLOSE_PURGE)
+	else if (how == BOX_CLOSE_PURGE || (how == BOX_CLOSE_PLAIN && b->p->config.remove_closed))
 		b->call = docker_box_ask(b, "DELETE", "?force=1&v=1", on_closed);
 	else
 		b->call = docker_box_ask(b, "POST", "/stop", on_closed);

@@ -41,7 +41,7 @@ struct docker_config {
 	const char *work_dir;       /* NULL: /workspace */
 	const char *container_name; /* NULL: a name of its own for each */
 	bool sessions;              /* names are sandboxd-<session id> */
-	bool auto_remove;           /* a stopped one is removed */
+	bool remove_closed;         /* BOX_CLOSE_PLAIN removes it as well */
 	bool no_pull;               /* an image that isn't there is NOT_FOUND */
 
 	const char *network;                      /* NULL: the engine's default */

@@ -58,6 +58,16 @@ static bool row_is_ours(const struct provider *p, const json_t *v)
 	return owner && !strcmp(owner, p->config.owner) && own_label(v, LABEL_WORKSPACE);
 }
 
+/* What it is asked for by: a session by its id, others by their name.  NULL: by nothing. */
+static const char *kept_id(const struct provider *p, const char *name)
+{
+	const size_t n = strlen(DOCKER_SESSION);
+
+	if (!p->config.sessions)
+		return name;
+	return strncmp(name, DOCKER_SESSION, n) != 0 ? NULL : name + n;
+}
+
 static void on_kept(void *ctx, const struct json_t *json, const struct garret_error *err)
 {
 	struct wait *w = ctx;
@@ -68,7 +78,9 @@ static void on_kept(void *ctx, const struct json_t *json, const struct garret_er
 
 		if (!row_is_ours(w->p, v))
 			continue;
-		k.id = own_label(v, LABEL_WORKSPACE);
+		k.id = kept_id(w->p, own_label(v, LABEL_WORKSPACE));
+		if (!k.id)
+			continue;
 		k.used_ms = (uint64_t)json_integer_value(json_object_get(v, "Created")) * 1000;
 		w->row(w->ctx, &k);
 	}
@@ -127,14 +139,37 @@ static void on_forget_looked(void *ctx, const struct json_t *json, const struct 
 struct refused {
 	struct loop_later later;
 	struct wait *w;
+	enum garret_code code;
+	const char *text;
 };
 
-static void on_foreign(struct loop_later *l)
+static void on_refused(struct loop_later *l)
 {
 	struct refused *r = l->ctx;
 
-	forget_failed(r->w, GARRET_INVALID, "was not created by this provider");
+	forget_failed(r->w, r->code, r->text);
 	free(r);
+}
+
+static void refuse_later(struct wait *w, enum garret_code code, const char *text)
+{
+	struct refused *r = xnew(struct refused);
+
+	r->w = w;
+	r->code = code;
+	r->text = text;
+	loop_later_add(w->p->loop, &r->later, on_refused, r);
+}
+
+/* A session that is open keeps what it works with. */
+static bool session_is_open(const struct provider *p, const char *name)
+{
+	struct box *b;
+
+	list_foreach (b, &p->boxes, link)
+		if (p->config.sessions && b->name && !strcmp(b->name, name))
+			return true;
+	return false;
 }
 
 /* A ref comes from a history: what only resembles one of ours is never removed. */
@@ -149,16 +184,17 @@ void docker_forget(struct provider *p, const char *id, enum box_forget what, uin
 	w->p = p;
 	w->done = done;
 	w->ctx = ctx;
-	w->name = xstrdup(id);
-	if (!docker_name_is_ours(p, id)) {
-		struct refused *r = xnew(struct refused);
-
-		r->w = w;
-		loop_later_add(p->loop, &r->later, on_foreign, r);
+	w->name = p->config.sessions ? xasprintf(DOCKER_SESSION "%s", id) : xstrdup(id);
+	if (!docker_name_is_ours(p, w->name)) {
+		refuse_later(w, GARRET_INVALID, "was not created by this provider");
+		return;
+	}
+	if (session_is_open(p, w->name)) {
+		refuse_later(w, GARRET_CONFLICT, "is in use");
 		return;
 	}
 	strbuf_addstr(&path, "/containers/");
-	docker_escape(&path, id);
+	docker_escape(&path, w->name);
 	strbuf_addstr(&path, "/json");
 	(void)docker_ask(p->api, &(struct docker_request){ .method = "GET", .path = path.buf },
 			 on_forget_looked, w);

@@ -169,6 +169,15 @@ void docker_open_without_init(struct box *b, const struct garret_error *why)
 
 /* ---- bringing it up ---- */
 
+/* What it was made for isn't there, such as its network: another try can't help, nor without init. */
+static void start_lacks(struct box *b, const struct garret_error *why)
+{
+	struct garret_error err = *why;
+
+	err.code = GARRET_INVALID;
+	docker_open_failed(b, &err);
+}
+
 static void on_started(void *ctx, const struct json_t *json, const struct garret_error *err)
 {
 	struct box *b = ctx;
@@ -179,6 +188,8 @@ static void on_started(void *ctx, const struct json_t *json, const struct garret
 		docker_reach(b);
 	else if (err->code == GARRET_NOT_FOUND && !b->made)
 		docker_open_fail(b, GARRET_GONE, "no longer exists");
+	else if (err->code == GARRET_NOT_FOUND && !strcasestr(err->msg, "no such container"))
+		start_lacks(b, err);
 	else if (b->via_init && b->made)
 		docker_open_without_init(b, err);
 	else

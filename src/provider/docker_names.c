@@ -260,7 +260,8 @@ static void put_host(struct strbuf *b, const struct box *box)
 	json_put_key(b, "HostConfig");
 	json_open(b, '{');
 	put_bool(b, "Init", !box->via_init);
-	put_bool(b, "AutoRemove", c->auto_remove);
+	/* One that is stopped may be asleep, or its engine was started again: never by itself. */
+	put_bool(b, "AutoRemove", false);
 	json_put_key(b, "SecurityOpt");
 	json_put_raw(b, "[\"no-new-privileges:true\"]");
 	put_limits(b, box);

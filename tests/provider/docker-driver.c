@@ -557,7 +557,7 @@ int main(int argc, char **argv)
 			.work_dir = text(c, "work_dir"),
 			.container_name = text(c, "container_name"),
 			.sessions = json_is_true(json_object_get(c, "sessions")),
-			.auto_remove = json_is_true(json_object_get(c, "auto_remove")),
+			.remove_closed = json_is_true(json_object_get(c, "remove_closed")),
 			.no_pull = json_is_true(json_object_get(c, "no_pull")),
 			.network = text(c, "network"),
 			.oci_runtime = text(c, "oci_runtime"),

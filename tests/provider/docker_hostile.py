@@ -337,7 +337,7 @@ def a_list_is_not_believed_about_whose_things_are(w):
     def row(name, owner, **more):
         return {"Id": name * 16, "Names": ["/" + name], "State": "running", "Created": 1, "Labels": {"io.garret.owner": owner, "io.garret.workspace": name, **more}}
 
-    rows = [row("aaaa", "tests"), row("bbbb", "other"), {**row("cccc", "tests"), "Labels": {}}, {**row("dddd", "tests"), "Labels": {"io.garret.owner": "tests"}}, 7]
+    rows = [{**row("aaaa", "tests"), "Labels": {"io.garret.owner": "tests", "io.garret.workspace": "sandboxd-aaaa"}}, row("bbbb", "other"), {**row("cccc", "tests"), "Labels": {}}, {**row("dddd", "tests"), "Labels": {"io.garret.owner": "tests"}}, 7]
     f = w.engine([("GET /containers/json", lambda h: h.answer(200, rows))])
     p = w.provider(f, sessions=True)
     same(p.ask("kept", "done")["rows"], ["aaaa"])

@@ -180,13 +180,33 @@ def labels_that_only_resemble_ours_are_nobodys(w):
 
 @test
 def sessions_have_their_names_and_an_unlabelled_one_is_taken_by_its_exact_name(w):
-    p = w.provider(sessions=True, auto_remove=True)
+    p = w.provider(sessions=True, remove_closed=True)
     same(opened(p.open(0, id="s-1"))["ref"], "sandboxd-s-1")
+    same(p.ask("kept", "done")["rows"], ["s-1"])
+    refused(p.ask("forget", "done", ref="s-1"), "CONFLICT", "in use")
+    # One that sleeps is stopped and stays, whatever closing does; it is removed by its session's id.
+    opened(p.open(3, id="s-3"))
+    same(p.run("echo kept > f", 3)["code"], 0)
+    same(p.close("keep", 3).get("error"), None)
+    until(lambda: w.engine.inspect("sandboxd-s-3")["State"]["Status"] == "exited", 10, "the stop")
+    opened(p.open(3, id="s-3"))
+    same(p.run("cat f", 3)["out"], b"kept\n")
+    same(p.close("keep", 3).get("error"), None)
+    same(p.ask("forget", "done", ref="s-3").get("error"), None)
+    assert "sandboxd-s-3" not in w.engine.containers()
+    refused(p.ask("forget", "done", ref="s-3"), "NOT_FOUND")
     w.engine.make("sandboxd-s-2")
     same(opened(p.open(1, id="s-2"))["ref"], "sandboxd-s-2")
     refused(p.open(2, ref="sandboxd-"), "GONE", "was not created")
     same(p.close("plain").get("error"), None)
     until(lambda: "sandboxd-s-1" not in w.engine.containers(), 10, "the removal")
+
+
+@test
+def a_network_that_is_not_there_is_named(w):
+    p = w.provider(network="no-such-network")
+    refused(p.open(0, id="n"), "INVALID", "no-such-network")
+    until(lambda: not w.engine.containers(), 10, "the removal")
 
 
 @test
