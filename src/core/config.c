@@ -247,7 +247,7 @@ static struct runtime_entry *add_runtime(struct config *c, const char *alias)
 
 static int bad_runtime(const char *alias, const char *what, struct garret_error *err)
 {
-	return garret_fail(err, GARRET_INVALID, "SANDBOXD_RUNTIMES: %.80s: %.200s", alias, what);
+	return garret_fail(err, GARRET_INVALID, "SANDBOXD_RUNTIMES: %.80s: %.360s", alias, what);
 }
 
 static int set_string(char **at, const char *value)
@@ -439,31 +439,42 @@ static int check_network(const struct config *c, const char *where, const char *
 	if (!strcmp(mode, "bridge"))
 		return garret_fail(
 			err, GARRET_UNSUPPORTED,
-			"%s: network \"bridge\" comes later; give \"none\" (or \"host\" where the "
-			"engine's configuration allows it)",
+			"%s: native sessions have no network \"bridge\" yet; give \"none\" (or \"host\" "
+			"where the engine's configuration allows it), or GARRET_ENGINE=docker",
 			where);
 	return garret_fail(
 		err, GARRET_UNSUPPORTED,
-		"%s: network \"%.60s\" is a Docker network; the docker provider would give it. "
-		"Here: none, host",
+		"%s: network \"%.60s\" would be one of Docker (GARRET_ENGINE=docker); native "
+		"sessions have: none, host",
 		where, mode);
 }
 
 /* What a source stands for, where sessions are containers: an image, or a recipe. */
 static int take_source(struct runtime_entry *r, struct garret_error *err)
 {
+	if (!strcmp(r->source, "host"))
+		return bad_runtime(
+			r->alias,
+			"the source \"host\" is for native sessions; with Docker give an "
+			"image, a recipe or @NAME",
+			err);
 	if (*r->source == '@') {
 		char *recipe = runtime_recipe(r->source + 1);
 
-		if (!recipe)
-			return bad_runtime(r->alias, "there is no built-in runtime of that name",
-					   err);
+		if (!recipe) {
+			autofree char *names = runtime_names();
+			autofree char *why = xasprintf(
+				"\"%.40s\" is no built-in runtime; there are %s", r->source, names);
+
+			return bad_runtime(r->alias, why, err);
+		}
 		free(r->source);
 		r->source = recipe;
 	}
 	r->builds = *r->source == '{';
-	if (r->builds && runtime_shown(r->source, &r->shown, err) < 0)
-		return bad_runtime(r->alias, err ? err->msg : "it is no recipe", err);
+	if (r->builds && runtime_shown(r->source, &r->shown) < 0)
+		return bad_runtime(r->alias, "a recipe has a name, and one of image and base_image",
+				   err);
 	return 0;
 }
 
@@ -475,13 +486,12 @@ static int check_runtime(const struct config *c, struct runtime_entry *r, struct
 		return take_source(r, err);
 	if (strcmp(r->source, "host") != 0)
 		return bad_runtime(r->alias,
-				   "only the source \"host\" can be given now; images and recipes "
-				   "come with the image store",
+				   "native sessions have only the source \"host\" for now; images "
+				   "and recipes need GARRET_ENGINE=docker",
 				   err);
 	if (r->oci_runtime)
-		return bad_runtime(r->alias,
-				   "oci_runtime is given by the docker provider; leave it out here",
-				   err);
+		return bad_runtime(
+			r->alias, "oci_runtime needs GARRET_ENGINE=docker; leave it out here", err);
 	rc = check_network(c, "SANDBOXD_RUNTIMES", r->network_mode, err);
 	return rc < 0 ? garret_wrap(rc, err, "%s", r->alias) : 0;
 }
@@ -493,9 +503,10 @@ const char *config_not_given(const struct config *c, const char **ret_why)
 		const char *name, *why;
 	} later[] = {
 		{ c->oci_runtime && !c->docker, "SANDBOXD_OCI_RUNTIME",
-		  "is given by the docker provider (gVisor, Kata)" },
+		  "needs GARRET_ENGINE=docker" },
 		{ c->sandbox_uid != CONFIG_NULL, "SANDBOXD_SANDBOX_UID",
-		  "comes with images; the host runtime's user is 1000" },
+		  c->docker ? "a container's user is that of its image"
+			    : "comes with images; the host runtime's user is 1000" },
 		{ c->ui_enabled, "SANDBOXD_UI_ENABLED", "comes with the dashboard" },
 	};
 

@@ -3,7 +3,9 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/mem.h"
+#include "base/strbuf.h"
 
 #define PYTHON "python:3.12-slim"
 #define NODE "node:20-slim"
@@ -69,7 +71,16 @@ char *runtime_recipe(const char *name)
 	return NULL;
 }
 
-int runtime_shown(const char *recipe, char **ret, struct garret_error *err)
+char *runtime_names(void)
+{
+	autobuf struct strbuf names = STRBUF_INIT;
+
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		strbuf_addf(&names, "%s@%s", i ? " " : "", table[i].name);
+	return xstrdup(names.buf);
+}
+
+int runtime_shown(const char *recipe, char **ret)
 {
 	json_error_t problem;
 	json_t *v = json_loads(recipe, 0, &problem);
@@ -79,8 +90,7 @@ int runtime_shown(const char *recipe, char **ret, struct garret_error *err)
 	int rc = 0;
 
 	if (!json_string_value(json_object_get(v, "name")) || !image == !base)
-		rc = garret_fail(err, GARRET_INVALID,
-				 "a recipe has a name, and one of image and base_image");
+		rc = -GARRET_INVALID;
 	else
 		*ret = image ? xstrdup(image)
 			     : xasprintf("%s + %zu package%s", base, n, n == 1 ? "" : "s");

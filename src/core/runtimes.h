@@ -10,6 +10,8 @@ char *runtime_recipe(const char *name);
  * How a recipe is shown: its image, or "BASE + N package(s)"; free().  -GARRET_INVALID when it
  * is none.
  */
-int runtime_shown(const char *recipe, char **ret, struct garret_error *err);
+int runtime_shown(const char *recipe, char **ret);
+/* "@coding @polyglot ..."; free(). */
+char *runtime_names(void);
 
 #endif

@@ -73,11 +73,21 @@ int place_docker_group(gid_t *ret, struct garret_error *err)
 {
 	const char *host = getenv("DOCKER_HOST");
 	const char *path = host && !strncmp(host, "unix://", 7) ? host + 7 : "/var/run/docker.sock";
+	const bool context = !host && (getenv("DOCKER_CONTEXT") || getenv("DOCKER_CONFIG"));
 	struct stat st;
 
 	*ret = (gid_t)-1;
-	if ((host && path != host + 7) || stat(path, &st) < 0)
+	if (host && path != host + 7)
 		return 0;
+	if (stat(path, &st) < 0) {
+		if (context)
+			return 0;
+		/* Later its group can't be had any more. */
+		return garret_fail_errno(err,
+					 "Docker's socket %s (start Docker first, or set "
+					 "DOCKER_HOST)",
+					 path);
+	}
 	if (st.st_mode & 0006) /* for everybody */
 		return 0;
 	if (!st.st_gid)

@@ -20,7 +20,8 @@ void place_release(struct place *p);
 
 /*
  * The group that may use the Docker engine's socket, which garretd keeps when it gives root up;
- * (gid_t)-1: it needs none, or it is not a socket of this machine.  DENIED when that is root's.
+ * (gid_t)-1: it needs none, or it is not a socket of this machine.  DENIED when that is root's,
+ * and an error when the socket isn't there.
  */
 int place_docker_group(gid_t *ret, struct garret_error *err);
 

@@ -353,9 +353,10 @@ void docker_open(struct provider *p, const struct box_spec *spec, box_opened_fn 
 	if (spec->files || spec->disk_bytes) {
 		struct garret_error err = { 0 };
 
-		(void)garret_fail(&err, GARRET_UNSUPPORTED,
-				  spec->files ? "docker: files without a container"
-					      : "docker: a limit of the disk");
+		(void)garret_fail(
+			&err, GARRET_UNSUPPORTED,
+			spec->files ? "with Docker the files of a session are read while it is open"
+				    : "docker: a limit of the disk");
 		docker_open_failed(b, &err);
 		return;
 	}

@@ -15,7 +15,9 @@ static void clear_settings(void)
 		"SANDBOXD_RUNTIMES",          "SANDBOXD_MAX_SESSIONS", "SANDBOXD_CPUS",
 		"SANDBOXD_MEM_LIMIT",         "SANDBOXD_NATIVE_FILES", "SANDBOXD_DEFAULT_RUNTIME",
 		"SANDBOXD_MAX_OPEN_SESSIONS", "SANDBOXD_WORK_DIR",     "SANDBOXD_PIDS_LIMIT",
-		"SANDBOXD_IDLE_TIMEOUT",      "GARRET_STATE_DIR"
+		"SANDBOXD_IDLE_TIMEOUT",      "GARRET_STATE_DIR",      "GARRET_ENGINE",
+		"SANDBOXD_OCI_RUNTIME",       "SANDBOXD_SANDBOX_UID",  "GARRET_DISK_LIMIT",
+		"SANDBOXD_NETWORK_MODE"
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
@@ -108,6 +110,40 @@ TEST(a_bad_value_is_refused_by_name)
 		(void)setenv(rows[i].name, rows[i].value, 1);
 		assert_true(config_from_env(&c, &err) < 0);
 		if (!strstr(err.msg, rows[i].word))
+			fail_msg("%s=%s: %s", rows[i].name, rows[i].value, err.msg);
+	}
+	clear_settings();
+}
+
+TEST(what_only_the_other_place_gives_is_refused_and_says_where)
+{
+	static const struct {
+		const char *engine, *name, *value, *says;
+	} rows[] = {
+		{ "dokcer", "SANDBOXD_CPUS", "1", "native, docker, or the absolute path" },
+		{ "native", "SANDBOXD_OCI_RUNTIME", "runsc", "GARRET_ENGINE=docker" },
+		{ "native", "SANDBOXD_NETWORK_MODE", "bridge", "GARRET_ENGINE=docker" },
+		{ "native", "SANDBOXD_RUNTIMES", "a=python:3", "GARRET_ENGINE=docker" },
+		{ "native", "SANDBOXD_SANDBOX_UID", "5", "user is 1000" },
+		{ "docker", "SANDBOXD_SANDBOX_UID", "5", "of its image" },
+		{ "docker", "GARRET_DISK_LIMIT", "1g", "Docker gives no limit" },
+		{ "docker", "SANDBOXD_RUNTIMES", "a=host", "for native sessions" },
+		{ "docker", "SANDBOXD_RUNTIMES", "a=@nope", "\"@nope\" is no built-in runtime" },
+		{ "docker", "SANDBOXD_RUNTIMES", "a=@nope", "@coding @polyglot" },
+		{ "docker", "SANDBOXD_RUNTIMES", "a=@nope", " @rust" },
+		{ "docker", "SANDBOXD_RUNTIMES", "{\"x\": {\"runtime\": {\"name\": \"n\"}}}",
+		  "SANDBOXD_RUNTIMES: x: a recipe has a name, and one of image and base_image" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct garret_error err = { 0 };
+		struct config c;
+
+		clear_settings();
+		(void)setenv("GARRET_ENGINE", rows[i].engine, 1);
+		(void)setenv(rows[i].name, rows[i].value, 1);
+		assert_true(config_from_env(&c, &err) < 0);
+		if (!strstr(err.msg, rows[i].says))
 			fail_msg("%s=%s: %s", rows[i].name, rows[i].value, err.msg);
 	}
 	clear_settings();
