@@ -19,7 +19,8 @@ static const struct opt table[] = {
 	P(cwd,       "work-dir",  'w', OPT_STRING,  "PATH", "run, exec: where it begins"),
 	P(stdin_too, "interactive", 'i', OPT_FLAG,  NULL, "run, exec: with our standard input"),
 	P(details,   "long",      'l', OPT_FLAG,    NULL, "ls: with type, mode and size"),
-	P(recursive, "recursive", 'R', OPT_FLAG,    NULL, "ls: everything below; rm, cp: taken for granted"),
+	P(recursive, "recursive", 'r', OPT_FLAG,    NULL, "ls: everything below; rm: directories as well; cp: taken for granted"),
+	P(recursive, "tree",      'R', OPT_FLAG,    NULL, "ls: the same"),
 	P(force,     "force",     'f', OPT_FLAG,    NULL, "rm: what is missing is fine"),
 	P(parents,   "parents",   'p', OPT_FLAG,    NULL, "mkdir: taken for granted"),
 	P(include,   "include",   0,   OPT_STRING,  "GLOB", "grep: only files of such names"),
@@ -31,7 +32,7 @@ static const struct opt table[] = {
 	P(old,       "old",       0,   OPT_STRING,  "TEXT", "edit: what is replaced"),
 	P(new,       "new",       0,   OPT_STRING,  "TEXT", "edit: by what"),
 	P(all,       "all",       0,   OPT_FLAG,    NULL, "edit: everywhere"),
-	P(json,      "json",      0,   OPT_FLAG,    NULL, "exec, run: the result as a line of JSON"),
+	P(json,      "json",      0,   OPT_FLAG,    NULL, "run, exec: at the end, one JSON line on stderr says how it ended"),
 	P(help,      "help",      'h', OPT_FLAG,    NULL, "show this"),
 	{ 0 },
 };

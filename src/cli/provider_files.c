@@ -122,6 +122,12 @@ static int cat(struct provider_command *c, struct garret_workspace *w, const cha
 	return rc;
 }
 
+static int no_trees(struct garret_error *err)
+{
+	return garret_fail(err, GARRET_UNSUPPORTED,
+			   "with --provider a directory is an archive: garret tar c|x ID:PATH");
+}
+
 static int put(struct provider_command *c, struct garret_error *err)
 {
 	autoclose int fd = -EBADF;
@@ -132,6 +138,8 @@ static int put(struct provider_command *c, struct garret_error *err)
 
 	if (c->n_words != 2)
 		return garret_fail(err, GARRET_INVALID, "put takes FILE (or -) and ID:PATH");
+	if (c->opts.recursive)
+		return no_trees(err);
 	fd = strcmp(c->words[0], "-") != 0 ? open(c->words[0], O_RDONLY | O_CLOEXEC)
 					   : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
 	if (fd < 0)
@@ -174,6 +182,8 @@ static int get(struct provider_command *c, struct garret_error *err)
 
 	if (c->n_words != 2)
 		return garret_fail(err, GARRET_INVALID, "get takes ID:PATH and FILE (or -)");
+	if (c->opts.recursive)
+		return no_trees(err);
 	w = provider_place(c, c->words[0], &path);
 	if (!w)
 		return 0;
@@ -218,8 +228,14 @@ static int tar(struct provider_command *c, struct garret_error *err)
 static int rm(struct provider_command *c, struct garret_workspace *w, const char *path,
 	      struct garret_error *err)
 {
-	int rc = garret_remove(w, path, err);
+	struct garret_entry e = { 0 };
+	int rc = c->opts.recursive ? 0 : garret_lstat(w, path, &e, err);
 
+	if (rc == 0 && e.is_dir && !e.is_link)
+		rc = garret_fail(err, GARRET_IS_DIRECTORY, "%s: is a directory (rm -r)", path);
+	garret_entry_release(&e);
+	if (rc == 0)
+		rc = garret_remove(w, path, err);
 	return rc == -GARRET_NOT_FOUND && c->opts.force ? 0 : rc;
 }
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,52 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/time.h"
 #include "cli/provider.h"
 #include "cli/show.h"
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t caught;  /* the last one; 0: none */
+static struct garret_cancel *opening; /* while there is no command yet that could get it */
+
+static void on_signal(int signo)
+{
+	caught = signo;
+	if (opening)
+		garret_cancel(opening);
+}
+
+static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 };
+
+/* They are blocked everywhere but in ppoll(), so that none is missed, and while it is opened. */
+static void signals_catch(sigset_t *ret_before)
+{
+	struct sigaction sa = { .sa_handler = on_signal }, old;
+	sigset_t ours;
+
+	(void)sigemptyset(&ours);
+	for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+		if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) {
+			(void)sigaction(signals[i], &sa, NULL);
+			(void)sigaddset(&ours, signals[i]);
+		}
+	(void)signal(SIGPIPE, SIG_IGN);
+	(void)sigprocmask(SIG_BLOCK, &ours, ret_before);
+}
+
+/* To the command; where that can't be, it is stopped by what would stop us. */
+static void signal_pass(struct garret_run *r)
+{
+	const int signo = caught;
+
+	caught = 0;
+	if (signo && garret_run_signal(r, signo, NULL) == -GARRET_UNSUPPORTED && signo != SIGUSR1 &&
+	    signo != SIGUSR2)
+		garret_run_stop(r, 2);
+}
+
+/* ---- a command ---- */
 
 /* What came since the last time goes where it belongs. */
 static bool pass_on(struct garret_run *r, int stream)
@@ -45,8 +90,9 @@ static void feed(struct provider_command *c, struct garret_run *r, bool *open)
 	}
 }
 
-static void follow(struct provider_command *c, struct garret_run *r)
+static void follow(struct provider_command *c, struct garret_run *r, const sigset_t *open)
 {
+	const struct timespec most = { .tv_sec = 1 };
 	bool input = c->opts.stdin_too;
 
 	for (;;) {
@@ -58,12 +104,12 @@ static void follow(struct provider_command *c, struct garret_run *r)
 		some = pass_on(r, 2) || some;
 		if (ended)
 			return;
+		signal_pass(r);
 		/* Arms the context's clock as well. */
 		(void)garret_context_dispatch(c->context, NULL);
 		if (some)
 			continue;
-		(void)poll(fds, 2, 1000);
-		if (fds[1].revents)
+		if (ppoll(fds, 2, &most, open) > 0 && fds[1].revents)
 			feed(c, r, &input);
 	}
 }
@@ -74,8 +120,25 @@ static int exit_status(enum garret_code code)
 								 : garret_code_exit((int)code);
 }
 
+/* As garret exec without a provider. */
+static void report(int rc, const struct garret_result *end, uint64_t took_us)
+{
+	const char *cause = rc == 0                 ? "exited"
+			    : rc == -GARRET_TIMEOUT ? "timeout"
+			    : rc == -GARRET_GONE    ? "gone"
+						    : garret_code_name(-rc);
+
+	(void)fprintf(stderr, "{\"cause\":\"%s\",\"exit_code\":", cause);
+	if (rc < 0)
+		(void)fputs("null", stderr);
+	else
+		(void)fprintf(stderr, "%d", end->exit_code);
+	(void)fprintf(stderr, ",\"wall_us\":%llu}\n", (unsigned long long)took_us);
+}
+
 static void run(struct provider_command *c, struct garret_workspace *w, char **words)
 {
+	const uint64_t begun_us = now_us();
 	const struct garret_run_options o = { .size = sizeof(o),
 					      .argv = (const char *const *)words,
 					      .env = c->opts.env.item,
@@ -85,10 +148,20 @@ static void run(struct provider_command *c, struct garret_workspace *w, char **w
 	struct garret_result end = { 0 };
 	struct garret_error err = { 0 };
 	struct garret_run *r = NULL;
-	int rc = garret_run_start(w, &o, &r, &err);
+	sigset_t before, blocked;
+	int rc = garret_cancel_new(c->context, &opening, &err);
 
+	if (rc == 0) {
+		garret_workspace_set_cancel(w, opening);
+		signals_catch(&before);
+		(void)sigprocmask(SIG_SETMASK, &before, &blocked);
+		rc = garret_run_start(w, &o, &r, &err);
+		(void)sigprocmask(SIG_SETMASK, &blocked, NULL);
+		garret_workspace_set_cancel(w, NULL);
+		opening = garret_cancel_free(opening);
+	}
 	if (r) {
-		follow(c, r);
+		follow(c, r, &before);
 		rc = garret_run_wait(r, INFINITY, &end, &err);
 	}
 	if (rc < 0) {
@@ -97,6 +170,8 @@ static void run(struct provider_command *c, struct garret_workspace *w, char **w
 	} else {
 		c->status = end.exit_code;
 	}
+	if (c->opts.json)
+		report(rc, &end, now_us() - begun_us);
 	garret_result_release(&end);
 	garret_run_free(r);
 }
@@ -119,9 +194,20 @@ static void no_words(struct provider_command *c, const char *what)
 	provider_failed(c, "", &err);
 }
 
+/* The options name it (two handles without a ref are the same then): it is somebody's to keep. */
+static bool is_named(struct provider_command *c, const struct garret_workspace *w)
+{
+	struct garret_workspace *other = provider_workspace(c, "");
+	const bool same = other && garret_workspace_same(w, other);
+
+	garret_workspace_free(other);
+	return same;
+}
+
 static void do_run(struct provider_command *c)
 {
 	struct garret_workspace *w;
+	bool kept;
 
 	if (!c->n_words) {
 		no_words(c, "run takes a command: garret run --provider NAME -- CMD [ARG...]");
@@ -130,8 +216,10 @@ static void do_run(struct provider_command *c)
 	w = provider_workspace(c, "");
 	if (!w)
 		return;
+	kept = is_named(c, w);
 	run(c, w, c->words);
-	destroy(c, w);
+	if (!kept)
+		destroy(c, w);
 	garret_workspace_free(w);
 }
 

@@ -42,7 +42,8 @@ static void empty_dir(int dir)
 
 	while (d && (e = readdir(d)))
 		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-		    remove_tree_at(dir, e->d_name) < 0)
+		    remove_tree_at(dir, e->d_name) < 0 &&
+		    errno != ENOENT) /* an engine that is ending removes it as well */
 			log_warn("trash_stuck", "name=%s errno=%d", e->d_name, errno);
 }
 
