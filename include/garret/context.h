@@ -28,8 +28,7 @@ GARRET_PUBLIC int garret_context_new(const struct garret_context_options *option
 				     struct garret_context **ret, struct garret_error *err);
 /*
  * Free it when nothing uses it any more: providers, workspaces and runs first.  Environments
- * stay, but for native and docker ones without a name: their processes end (see
- * garret-providers(7)).  Returns NULL; NULL is fine.  What is still there is MISUSE and stays.
+ * stay; only in native ones without a name the processes end (see garret-providers(7)).  Returns NULL; NULL is fine.  What is still there is MISUSE and stays.
  */
 GARRET_PUBLIC struct garret_context *garret_context_free(struct garret_context *c);
 

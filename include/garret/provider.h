@@ -82,8 +82,8 @@ GARRET_PUBLIC int garret_options_set_store(struct garret_options *o,
 /* ---- providers ---- */
 
 /*
- * No I/O: what can't be reached is told by the first operation.  The options are copied.
- * UNSUPPORTED when this library was built without that provider; it names the build's option.
+ * No I/O: what can't be reached is told by the first operation.  The options are copied.  A
+ * provider that this library was built without is MISUSE; the error names the build's option.
  */
 GARRET_PUBLIC int garret_provider_open(struct garret_context *c, const struct garret_options *o,
 				       struct garret_provider **ret, struct garret_error *err);

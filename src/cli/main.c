@@ -89,7 +89,8 @@ static int usage(FILE *to)
 	(void)fputs(
 		"  completion Print completion for a shell: bash\n"
 		"\n`garret COMMAND --help` shows the options of a command, `garret --version` the\n"
-		"version. The manual is garret(1).\n",
+		"version. With --provider NAME the commands for sessions and files work without a daemon\n"
+		"(garret ls --provider native --help). The manual is garret(1).\n",
 		to);
 	return to == stdout ? 0 : 2;
 }

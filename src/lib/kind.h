@@ -64,7 +64,7 @@ struct garret_provider {
 	void *own; /* the kind's */
 };
 
-/* UNSUPPORTED when it wasn't built in, INVALID for a name that is none. */
+/* MISUSE when it wasn't built in, INVALID for a name that is none. */
 int provider_kind_find(const char *name, const struct provider_kind **ret,
 		       struct garret_error *err);
 /* Start it unless it is; others that start it meanwhile are waited for. */
