@@ -5,7 +5,7 @@
 #	make check	all tests that need no outside service
 #	make chaos	kill every process at random instants, two hundred times
 #	make soak	the long forms
-#	make install	programs, manuals and units (PREFIX=/usr/local)
+#	make install	programs, library, manuals and units (PREFIX=/usr/local, DESTDIR)
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -37,6 +37,7 @@ format:
 install: all
 	@meson configure $(BUILD) --prefix=$(PREFIX) && ninja -C $(BUILD) --quiet
 	@meson install -C $(BUILD) --no-rebuild
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
 clean:
 	rm -rf $(BUILD) build-*
