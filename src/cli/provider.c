@@ -125,10 +125,24 @@ static int set_option(struct garret_options *o, const char *setting, struct garr
 	return garret_options_set(o, name, eq + 1, err);
 }
 
+/* As the daemon's commands have it: what stands among arguments can be read by every user. */
+static const char *token_of_environment(const struct provider_command *c)
+{
+	const char *token = getenv("SANDBOXD_TOKEN");
+
+	if (strcmp(c->opts.provider, "sandboxd") != 0 || !token || !*token)
+		return NULL;
+	for (unsigned i = 0; i < c->opts.set.n; i++)
+		if (!strncmp(c->opts.set.item[i], "token=", 6))
+			return NULL;
+	return token;
+}
+
 static int open_provider(struct provider_command *c, struct garret_error *err)
 {
 	autofree char *beside = cli_sibling("");
 	const struct garret_context_options co = { .size = sizeof(co), .program_dir = beside };
+	const char *token = token_of_environment(c);
 	struct garret_options *o = NULL;
 	int rc = garret_context_new(&co, &c->context, err);
 
@@ -136,6 +150,8 @@ static int open_provider(struct provider_command *c, struct garret_error *err)
 		rc = garret_options_new(c->opts.provider, &o, err);
 	for (const char *const *s = c->opts.set.item; rc == 0 && *s; s++)
 		rc = set_option(o, *s, err);
+	if (rc == 0 && token)
+		rc = garret_options_set(o, "token", token, err);
 	if (rc == 0) {
 		garret_options_set_notice(o, on_notice, NULL);
 		rc = garret_provider_open(c->context, o, &c->provider, err);

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 
-from common import GARRET, SLOW, garret, test
+from common import GARRET, SLOW, Daemon, exec_env, garret, test
 
 
 class Native:
@@ -66,3 +66,16 @@ def signals_reach_the_command_and_its_workspace_goes_away():
         assert json.loads(r.stderr.splitlines()[-1])["cause"] == "timeout", r
         # What is removed waits in directories whose names begin with a dot.
         assert not [x for x in os.listdir(f"{top}/state/workspaces") if x[0] != "."], os.listdir(f"{top}/state/workspaces")
+
+
+@test
+def the_token_of_a_service_may_come_from_the_environment():
+    daemon = Daemon()
+    daemon.build = os.path.dirname(GARRET)
+    with daemon as d:
+        url = ["--provider", "sandboxd", "--set", f"service_url={d.url}"]
+        r = garret("run", *url, "--", "echo", "there", env=exec_env(d))
+        assert (r.returncode, r.stdout) == (0, "there\n"), r
+        for token, status in (("", 2), ("wrong", 3)):  # what is set counts, also when it is wrong
+            r = garret("run", *url, "--set", f"token={token}", "--", "true", env=exec_env(d))
+            assert r.returncode == status and d.token not in r.stderr, r
