@@ -17,7 +17,7 @@ static struct {
 	const char *program;
 	enum log_level least;
 	bool json;
-} arg_log = { "garret", LOG_INFO, false };
+} arg_log = { "garret", LOG_NOTHING, false };
 
 static const char *const names[] = { "debug", "info", "warn", "error" };
 

@@ -9,8 +9,9 @@
 
 #include <stdbool.h>
 
-enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_NOTHING };
 
+/* Before it nothing is logged: in a library standard error is the program's. */
 void log_setup(const char *program, enum log_level least, bool json);
 /* "debug", "info", "warn", "error"; -1 for anything else. */
 int log_level_parse(const char *s);

@@ -237,11 +237,6 @@ static int start_engine(struct garret_provider *p, struct native *n, int *ret_fd
 	autofree char *top = xstrdup(n->dir);
 	static const char *const args[] = { "--keep", NULL };
 
-	if (geteuid() != 0)
-		return garret_fail(
-			err, GARRET_DENIED,
-			"making native sessions needs root, or the socket of the system's engine "
-			"(option engine)");
 	*strrchr(top, '/') = '\0'; /* ours is a directory in the engine's */
 	return engine_start(program, top, args, ret_fd, &n->engine_pid, err);
 }
@@ -273,14 +268,26 @@ static int connect_engine(struct garret_provider *p, struct native *n, struct ga
 	return rc < 0 ? rc : native_new(&config, &p->impl, err);
 }
 
+/* It was asked again and again; once more tells why not. */
+static int silent_engine(const struct garret_provider *p, struct garret_error *err)
+{
+	const char *path = engine_socket(p->options);
+	struct garret_error why = { 0 };
+	int fd = -EBADF;
+
+	if (path && engine_connect(path, &fd, &why) == 0)
+		fd_close(fd);
+	return garret_fail(err, GARRET_UNAVAILABLE, "the engine did not answer in %d s%s%s",
+			   START_MS / 1000, why.msg[0] ? ": " : "", why.msg);
+}
+
 static int await_engine(struct garret_provider *p, struct native *n,
 			const struct garret_cancel *cancel, struct garret_error *err)
 {
 	int rc = context_wait(p->context, &n->told, cancel, now_ms() + START_MS, err);
 
 	if (rc == -GARRET_TIMEOUT)
-		return garret_fail(err, GARRET_UNAVAILABLE, "the engine did not answer in %d s",
-				   START_MS / 1000);
+		return silent_engine(p, err);
 	if (rc < 0 || n->ready)
 		return rc;
 	if (err)
@@ -385,6 +392,11 @@ static int native_start(struct garret_provider *p, const struct garret_cancel *c
 		p->ops = &native_ops;
 		parse_volumes(p, n);
 	}
+	if (geteuid() != 0 && !engine_socket(p->options)) /* before a directory is looked at */
+		return garret_fail(
+			err, GARRET_DENIED,
+			"making native sessions needs root, or the socket of the system's engine "
+			"(option engine)");
 	rc = open_state(p, n, err);
 	if (rc == 0)
 		rc = connect_engine(p, n, err);

@@ -204,6 +204,30 @@ def an_engine_that_is_killed_comes_back():
         w.destroy()
 
 
+@test
+def what_is_missing_is_said_in_the_error_and_nowhere_else():
+    code = f"""
+import os
+try:
+    with Workspace(L, "native", state_dir={state("none")!r}, engine="/run/no/engine.sock") as w:
+        w.sh("true")
+except Failure as e:
+    print(e)
+os.setuid(65534)
+try:
+    with Workspace(L, "native") as w:
+        w.sh("true")
+except Failure as e:
+    print(e)
+"""
+    p = other(code, stderr=subprocess.PIPE)
+    out, err = p.communicate(timeout=90)
+    assert not err, err
+    first, second = out.splitlines()
+    assert "did not answer" in first and "/run/no/engine.sock: No such file" in first, out
+    assert "needs root" in second, out
+
+
 def main() -> int:
     if os.geteuid() != 0:
         print("skipped: native sessions need root")
