@@ -553,9 +553,10 @@ int state_doc_load(const char *text, size_t n, struct state_doc **ret, struct ga
 		return rc;
 	root = json_loadb(marked.buf, marked.len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL,
 			  &problem);
-	if (!root)
-		return garret_fail(err, GARRET_INVALID, "the document is no JSON: line %d: %s",
-				   problem.line, problem.text);
+	if (!root) /* the parser's own text quotes what stands there */
+		return garret_fail(err, GARRET_INVALID,
+				   "the document is no JSON: line %d, column %d", problem.line,
+				   problem.column);
 	d = state_doc_new();
 	rc = load(d, root, mark, err);
 	if (rc < 0)

@@ -874,6 +874,21 @@ TEST(a_damaged_document_is_said)
 	}
 }
 
+TEST(no_content_of_a_damaged_document_is_in_an_error)
+{
+	static const char text[] = "{\"files\":{\"/a\":{\"content\":[\"x\" s3cr3t-marker";
+	struct store s = { .text = strdup(text), .n = strlen(text), .version = 1 };
+	struct world x = stored(&s);
+	struct garret_error err = { 0 };
+	struct garret_bytes b;
+
+	assert_int_equal(garret_read(x.w, "a", &b, &err), -GARRET_INVALID);
+	assert_null(strstr(err.msg, "s3cr3t"));
+	assert_non_null(strstr(err.msg, "line 1, column"));
+	end(&x);
+	free(s.text);
+}
+
 TEST(damaged_base64_is_never_empty_content)
 {
 	static const char text[] =
