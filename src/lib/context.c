@@ -54,13 +54,16 @@ static int make_descriptors(struct garret_context *c, struct garret_error *err)
 
 static void context_release(struct garret_context *c)
 {
-	loop_io_remove(&c->wake_io);
-	loop_io_remove(&c->clock_io);
+	/* A child of fork() has the parent's epoll, and locks that threads of the parent held. */
+	if (c->pid == getpid()) {
+		loop_io_remove(&c->wake_io);
+		loop_io_remove(&c->clock_io);
+		(void)pthread_cond_destroy(&c->changed);
+		(void)pthread_mutex_destroy(&c->lock);
+	}
 	fd_close(c->wake_fd);
 	fd_close(c->clock_fd);
 	loop_free(c->loop);
-	(void)pthread_cond_destroy(&c->changed);
-	(void)pthread_mutex_destroy(&c->lock);
 	free(c->program_dir);
 	free(c);
 }

@@ -2,6 +2,7 @@
  * The contract, with the public headers and the shared library only: what needs no environment
  * is tried on documents in memory.
  */
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -622,6 +623,8 @@ TEST(threads_share_a_context)
 TEST(a_child_makes_contexts_of_its_own)
 {
 	struct world x = world();
+	struct garret_cancel *cancel = NULL;
+	struct pollfd loop = { .events = POLLIN };
 	struct garret_bytes b;
 	int status;
 	pid_t pid;
@@ -646,6 +649,12 @@ TEST(a_child_makes_contexts_of_its_own)
 	assert_int_equal(garret_read(x.w, "file", &b, NULL), 0);
 	assert_string_equal((char *)b.data, "parent");
 	garret_bytes_release(&b);
+	/* What wakes us is still watched. */
+	assert_int_equal(garret_cancel_new(x.context, &cancel, NULL), 0);
+	garret_cancel(cancel);
+	loop.fd = garret_context_fd(x.context);
+	assert_int_equal(poll(&loop, 1, 2000), 1);
+	garret_cancel_free(cancel);
 	end(&x);
 }
 
