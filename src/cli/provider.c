@@ -38,11 +38,21 @@ static const struct opt table[] = {
 };
 /* clang-format on */
 
+static bool is_program(const char *name)
+{
+	return !strcmp(name, "run") || !strcmp(name, "exec");
+}
+
 bool provider_asked(int argc, char **argv)
 {
+	struct provider_opts o = { 0 };
+
 	/* conform and doctor have their own. */
 	if (argc < 2 || !strcmp(argv[1], "conform"))
 		return false;
+	/* What stands behind the id or the program is the program's, also without a `--`. */
+	if (is_program(argv[1]) && opt_parse(table, argc - 1, argv + 1, &o, NULL) >= 0)
+		return o.provider != NULL;
 	for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
 		if (!strcmp(argv[i], "--provider") || !strncmp(argv[i], "--provider=", 11))
 			return true;
@@ -162,11 +172,10 @@ static int open_provider(struct provider_command *c, struct garret_error *err)
 
 int provider_main(int argc, char **argv)
 {
-	const bool program = !strcmp(argv[0], "run") || !strcmp(argv[0], "exec");
 	struct provider_command c = { .status = 0 };
 	struct garret_error err = { 0 };
-	int used = program ? opt_parse(table, argc, argv, &c.opts, &err)
-			   : opt_parse_all(table, argc, argv, &c.opts, &err);
+	int used = is_program(argv[0]) ? opt_parse(table, argc, argv, &c.opts, &err)
+				       : opt_parse_all(table, argc, argv, &c.opts, &err);
 
 	if (used < 0)
 		return cli_fail(&err);

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -318,6 +319,17 @@ def each_version_is_newer_than_the_one_it_replaces():
         for i in range(3):
             w.write("/a", b"%d" % i)
             assert os.stat(file).st_mtime_ns == ahead + 1 + i, i
+
+
+@test
+def an_option_of_a_program_is_none_of_the_command():
+    for words in (["exec", "s-1", "tool", "--provider", "aws"], ["exec", "s-1", "tool", "--provider=aws"],
+                  ["run", "tool", "--provider", "aws"]):
+        done = subprocess.run([os.path.join(BUILD, "garret"), *words], capture_output=True, text=True, timeout=20,
+                              env={"GARRET_URL": "unix:/nonexistent/garret.sock"})
+        assert done.returncode != 0 and "no provider" not in done.stderr, (words, done.stderr)
+    done = subprocess.run([os.path.join(BUILD, "garret"), "exec", "--provider", "state", "x", "tool"], capture_output=True, text=True)
+    assert "doesn't run commands" in done.stderr, done.stderr
 
 
 @test
