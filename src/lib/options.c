@@ -313,7 +313,8 @@ bool option_flag(const struct garret_options *o, const char *name, bool otherwis
 int options_copy(void *ours, size_t our_size, const void *given, size_t given_size,
 		 struct garret_error *err)
 {
-	if (given_size < sizeof(size_t) || given_size > 4096)
+	/* Every version of every one is as aligned as its size field: no half of a pointer. */
+	if (given_size < sizeof(size_t) || given_size > 4096 || given_size % sizeof(size_t))
 		return garret_fail(err, GARRET_MISUSE,
 				   "an options struct has a size of %zu bytes: set it to sizeof",
 				   given_size);

@@ -117,6 +117,8 @@ TEST(structs_have_sizes)
 	} newer = { .known.size = sizeof(newer) };
 
 	fails(garret_context_new(&co, &c, err), GARRET_MISUSE);
+	co.size = sizeof(co) - 4;
+	fails(garret_context_new(&co, &c, err), GARRET_MISUSE);
 	assert_int_equal(garret_context_new(&newer.known, &c, NULL), 0);
 	garret_context_free(c);
 	newer.unknown = 1; /* asked for something that this library doesn't know */
