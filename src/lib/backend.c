@@ -104,6 +104,8 @@ static void backend_free(struct backend *b)
 /* ---- closing ---- */
 
 struct closing {
+	struct list link; /* provider.closings */
+	char id[GARRET_ID_MAX];
 	struct garret_provider *provider;
 	box_done_fn done;
 	void *ctx;
@@ -114,6 +116,7 @@ static void on_closed(void *ctx, const struct garret_error *err)
 	struct closing *c = ctx;
 
 	c->provider->closing--;
+	list_remove(&c->link);
 	if (c->done)
 		c->done(c->ctx, err);
 	free(c);
@@ -123,11 +126,23 @@ void backend_close(struct backend *b, enum box_close how, box_done_fn done, void
 {
 	struct closing *c = xnew(struct closing);
 
-	*c = (struct closing){ b->provider, done, ctx };
+	*c = (struct closing){ .provider = b->provider, .done = done, .ctx = ctx };
+	(void)snprintf(c->id, sizeof(c->id), "%s", b->has_ref ? b->ref.id : b->id);
+	list_append(&b->provider->closings, &c->link);
 	b->provider->closing++;
 	b->provider->ops->close(b->box, how, on_closed, c);
 	b->box = NULL;
 	b->dead = true;
+}
+
+bool backend_closes(struct garret_provider *p, const char *id)
+{
+	struct closing *c;
+
+	list_foreach (c, &p->closings, link)
+		if (!strcmp(c->id, id))
+			return true;
+	return false;
 }
 
 void backend_drop(struct backend *b)

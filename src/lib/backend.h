@@ -46,6 +46,8 @@ unsigned backend_abilities(const struct backend *b);
 struct backend *backend_find(struct garret_provider *p, const char *id);
 /* This box, which was living already, is its. */
 void backend_found(struct backend *b, struct box *box);
+/* Is a box on its way out under this id? */
+bool backend_closes(struct garret_provider *p, const char *id);
 /* Close the box of one that nobody may use any more; the provider counts it as closing. */
 void backend_close(struct backend *b, enum box_close how, box_done_fn done, void *ctx);
 

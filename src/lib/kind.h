@@ -59,7 +59,8 @@ struct garret_provider {
 	struct provider *impl;
 	bool starting, started;
 	struct list backends; /* those that are, or may become, open */
-	unsigned closing;     /* boxes on their way out */
+	struct list closings; /* boxes on their way out */
+	unsigned closing;     /* how many these are */
 	struct garret_provider *next_ended;
 	void *own; /* the kind's */
 };

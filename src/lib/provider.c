@@ -108,6 +108,7 @@ static struct garret_provider *provider_new(struct garret_context *c, const char
 	p->context = c;
 	memcpy(p->name, name, strlen(name)); /* checked */
 	list_init(&p->backends);
+	list_init(&p->closings);
 	c->users++;
 	return p;
 }
@@ -344,6 +345,18 @@ static void on_removed(void *ctx, const struct garret_error *err)
 		r->err = *err;
 }
 
+/* Its last handle was freed, or another thread destroys it: then only what it leaves is removed. */
+static void await_closing(struct garret_provider *p, const char *id)
+{
+	const uint64_t until = now_ms() + CLOSE_MS;
+
+	while (backend_closes(p, id) && now_ms() < until) {
+		bool done = false;
+
+		(void)context_wait(p->context, &done, NULL, now_ms() + 5, NULL);
+	}
+}
+
 static int destroy(struct garret_provider *p, const char *id, struct garret_error *err)
 {
 	struct removing r = { 0 };
@@ -357,6 +370,8 @@ static int destroy(struct garret_provider *p, const char *id, struct garret_erro
 		backend_hold(b);
 		(void)context_wait(p->context, &b->settled, NULL, 0, NULL);
 	}
+	if (!b || !b->box)
+		await_closing(p, id);
 	if (b && b->box)
 		backend_close(b, BOX_CLOSE_PURGE, on_removed, &r);
 	else

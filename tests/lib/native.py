@@ -6,18 +6,20 @@ usage: tests/lib/native.py BUILD     (as root)
 
 from __future__ import annotations
 
+import ctypes as c
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from garret import Failure, Library, Workspace  # noqa: E402
+from garret import Failure, Library, Ref, Workspace  # noqa: E402
 
 BUILD = os.path.abspath(sys.argv[1])
 LIB = Library(BUILD)
@@ -168,6 +170,47 @@ def secrets_are_in_no_text_and_no_process():
         w.destroy()
     found = subprocess.run(["grep", "-r", "-l", marker, d], capture_output=True, text=True)
     assert not found.stdout, found.stdout
+
+
+@test
+def a_run_of_the_command_removes_what_it_made_and_nothing_else():
+    def garret(*words: str, **more) -> subprocess.CompletedProcess:
+        return subprocess.run([os.path.join(BUILD, "garret"), *words], capture_output=True, timeout=60, **more)
+
+    options = ["--provider", "native", "--set", "state_dir=" + state("run")]
+    named = [*options, "--set", "name=kept"]
+    assert garret("put", *named, "-", ":file", input=b"mine").returncode == 0
+    assert garret("run", *named, "--", "cat", "file").stdout == b"mine"
+    assert garret("cat", *named, "kept:file").stdout == b"mine"
+    before = sorted(os.listdir(state("run/workspaces")))
+    assert garret("run", *options, "--", "touch", "file").returncode == 0
+    assert sorted(os.listdir(state("run/workspaces"))) == before
+
+
+@test
+def what_ends_can_be_destroyed():
+    with Workspace(LIB, "native", state_dir=state("ends")) as w:
+        w.write("file", b"1")
+        ref, codes = Ref(*(t.encode() for t in w.ref())), []
+        LIB.lib.garret_workspace_free(w.w)  # it begins to end
+        w.w = None
+        LIB.call("garret_provider_destroy", w.provider, c.byref(ref))
+        assert not [d for d in os.listdir(state("ends/workspaces")) if d.startswith("s-")]
+    with Workspace(LIB, "native", state_dir=state("ends")) as w:
+        w.write("file", b"1")
+
+        def destroy() -> None:
+            try:
+                w.destroy()
+            except Failure as e:
+                codes.append(e.code)
+
+        threads = [threading.Thread(target=destroy) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not codes, codes
 
 
 @test
