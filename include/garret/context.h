@@ -28,7 +28,9 @@ GARRET_PUBLIC int garret_context_new(const struct garret_context_options *option
 				     struct garret_context **ret, struct garret_error *err);
 /*
  * Free it when nothing uses it any more: providers, workspaces and runs first.  Environments
- * stay; only in native ones without a name the processes end (see garret-providers(7)).  Returns NULL; NULL is fine.  What is still there is MISUSE and stays.
+ * stay; only in native ones without a name the processes end (see
+ * garret-providers(7)).  Returns NULL; NULL is fine.  What was given up while it opened is
+ * waited for, at most ten seconds; what is still there then is MISUSE and stays.
  */
 GARRET_PUBLIC struct garret_context *garret_context_free(struct garret_context *c);
 
