@@ -201,7 +201,9 @@ def everything_at_once():
 
 
 def init_of(d: Daemon, sid: str) -> int:
-    return [int(line.split("pid=")[1].split()[0]) for line in d.log().splitlines() if f"session_opened session={sid} " in line][0]
+    # The engine's line may come a moment after the daemon's answer.
+    return until(lambda: [int(line.split("pid=")[1].split()[0]) for line in d.log().splitlines()
+                          if f"session_opened session={sid} " in line and "pid=" in line])[0]
 
 
 @test
