@@ -64,12 +64,27 @@ struct garret_record {
 	int exit_code;         /* of a run that ended by itself; else -1 */
 	enum garret_code code; /* GARRET_OK, or the class of the error */
 	double seconds;
+	const char *pattern; /* of glob and grep; else NULL */
+	const char *include; /* of grep, when there is one; else NULL */
+	unsigned flags;      /* of glob and grep: enum garret_search_flags */
+	uint64_t results;    /* entries or matches that were found */
 };
 /* Called in the thread of the operation, when it is over; it may use the library. */
 typedef void garret_record_fn(void *data, const struct garret_record *r);
 GARRET_PUBLIC int garret_wrap_recording(struct garret_workspace *w, garret_record_fn *record,
 					void *data, struct garret_workspace **ret,
 					struct garret_error *err);
+
+/*
+ * A function that is asked before every operation, with its path (NULL of a command): 0, or the
+ * code that the operation fails with.  In the thread of the operation; it may use the library,
+ * but not this handle.
+ */
+typedef int garret_guard_fn(void *data, enum garret_operation op, const char *path,
+			    struct garret_error *err);
+GARRET_PUBLIC int garret_wrap_guarded(struct garret_workspace *w, garret_guard_fn *guard,
+				      void *data, struct garret_workspace **ret,
+				      struct garret_error *err);
 
 /* How much weight may be given to what a file says. */
 enum garret_authority { GARRET_AUTHORITY_NONE, GARRET_AUTHORITY_USER, GARRET_AUTHORITY_OPERATOR };

@@ -229,6 +229,11 @@ int file_call_begin(struct garret_workspace *w, struct file_call *call, struct g
 		call->rq.include = "";
 	strbuf_init(&call->data);
 	call->op = (struct operation){ .kind = call->kind, .path = call->path, .to = call->to };
+	if (call->kind == GARRET_OP_GLOB || call->kind == GARRET_OP_GREP) {
+		call->op.pattern = call->rq.pattern;
+		call->op.include = *call->rq.include ? call->rq.include : NULL;
+		call->op.search_flags = call->search_flags;
+	}
 	rc = operation_begin(w, &call->op, err);
 	if (rc == 0)
 		rc = check(call, err);
@@ -269,6 +274,7 @@ int file_call(struct garret_workspace *w, struct file_call *call, struct garret_
 	if (rc == 0 && call->list)
 		call->list->truncated = call->end.truncated;
 	call->op.bytes = has_body(call) ? call->body_bytes : call->data.len;
+	call->op.results = call->list ? call->list->n : call->matches ? call->matches->n : 0;
 	return operation_end(w, &call->op, rc);
 }
 

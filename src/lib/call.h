@@ -17,7 +17,8 @@ struct file_call {
 	struct file_request rq;
 	const void *body;
 	size_t body_bytes;
-	size_t max_data; /* TOO_LARGE above; 0: none is wanted */
+	size_t max_data;       /* TOO_LARGE above; 0: none is wanted */
+	unsigned search_flags; /* as they were given */
 	struct garret_list *list;
 	struct garret_matches *matches;
 	/* Called in place of collecting; see stream.c. */

@@ -35,6 +35,7 @@ static const struct option_row options[] = {
 	{ "container_name", OPTION_NAME, NULL, "one container of that name" },
 	{ "host", OPTION_TEXT, NULL, "unix:///PATH or tcp://HOST:PORT (as the docker command)" },
 	{ "owner", OPTION_NAME, NULL, "whose label new containers carry (garret)" },
+	{ "provider", OPTION_TEXT, NULL, "the name in refs, one for each engine (docker)" },
 	{ "reach", OPTION_CHOICE, "auto init exec", "how commands get in (auto)" },
 	{ NULL, OPTION_TEXT, NULL, NULL },
 };

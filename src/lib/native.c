@@ -43,6 +43,7 @@ static const struct option_row options[] = {
 	{ "name", OPTION_NAME, NULL, "one session of that name, found by later processes" },
 	{ "state_dir", OPTION_PATH, NULL, "where sessions and files are kept" },
 	{ "engine", OPTION_PATH, NULL, "socket of the system's engine" },
+	{ "provider", OPTION_TEXT, NULL, "the name in refs (native)" },
 	{ NULL, OPTION_TEXT, NULL, NULL },
 };
 

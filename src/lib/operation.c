@@ -51,6 +51,8 @@ static int ask(const struct garret_workspace *w, const struct layer *l, struct o
 				   table[op->kind].name);
 	case LAYER_CONFINED:
 		return confine(w, op, err);
+	case LAYER_GUARDED:
+		return l->guard(l->data, op->kind, op->path, err);
 	default:
 		return 0;
 	}
@@ -83,10 +85,14 @@ int operation_end(struct garret_workspace *w, struct operation *op, int rc)
 		.exit_code = op->exit_code,
 		.code = rc < 0 ? (enum garret_code) - rc : GARRET_OK,
 		.seconds = (double)(now_us() - op->begun_us) / 1e6,
+		.pattern = op->pattern,
+		.include = op->include,
+		.flags = op->search_flags,
+		.results = op->results,
 	};
 
 	for (const struct layer *l = w->top; l && l != op->refused; l = l->inner)
 		if (l->kind == LAYER_RECORDING)
-			l->record(l->record_data, &r);
+			l->record(l->data, &r);
 	return rc;
 }

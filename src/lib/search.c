@@ -36,7 +36,9 @@ static int search_flags(unsigned flags, uint32_t *ret, struct garret_error *err)
 int garret_glob(struct garret_workspace *w, const char *path, const char *pattern, unsigned flags,
 		size_t max, struct garret_list *ret, struct garret_error *err)
 {
-	struct file_call call = { .kind = GARRET_OP_GLOB, .path = path, .list = ret };
+	struct file_call call = {
+		.kind = GARRET_OP_GLOB, .path = path, .list = ret, .search_flags = flags
+	};
 	int rc;
 
 	memset(ret, 0, sizeof(*ret));
@@ -59,7 +61,9 @@ int garret_grep(struct garret_workspace *w, const char *path, const char *patter
 		const char *include, unsigned flags, size_t max, struct garret_matches *ret,
 		struct garret_error *err)
 {
-	struct file_call call = { .kind = GARRET_OP_GREP, .path = path, .matches = ret };
+	struct file_call call = {
+		.kind = GARRET_OP_GREP, .path = path, .matches = ret, .search_flags = flags
+	};
 	int rc;
 
 	memset(ret, 0, sizeof(*ret));

@@ -9,7 +9,13 @@
 #include "garret/wrap.h"
 #include "lib/backend.h"
 
-enum layer_kind { LAYER_READ_ONLY, LAYER_CONFINED, LAYER_RECORDING, LAYER_AUTHORITY };
+enum layer_kind {
+	LAYER_READ_ONLY,
+	LAYER_CONFINED,
+	LAYER_RECORDING,
+	LAYER_GUARDED,
+	LAYER_AUTHORITY
+};
 
 /* A wrapper: shared by handles, never changed. */
 struct layer {
@@ -17,7 +23,8 @@ struct layer {
 	struct layer *inner; /* the next one towards the backend; held */
 	enum layer_kind kind;
 	garret_record_fn *record;
-	void *record_data;
+	garret_guard_fn *guard;
+	void *data; /* of record or guard */
 	enum garret_authority level;
 	struct garret_authority_rule *rules; /* paths are ours */
 	size_t n_rules;
@@ -41,7 +48,9 @@ struct operation {
 	enum garret_operation kind;
 	const char *path, *to; /* as they were given; NULL */
 	const char *command;
-	uint64_t bytes;
+	const char *pattern, *include; /* of a search; NULL */
+	unsigned search_flags;
+	uint64_t bytes, results;
 	int exit_code;
 	bool confined; /* a rule wants the file to be inside */
 

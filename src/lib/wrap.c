@@ -55,7 +55,21 @@ int garret_wrap_recording(struct garret_workspace *w, garret_record_fn *record, 
 		return garret_fail(err, GARRET_TYPE, "record: a function is wanted, not NULL");
 	l = layer_new(LAYER_RECORDING);
 	l->record = record;
-	l->record_data = data;
+	l->data = data;
+	return wrap(w, l, ret, err);
+}
+
+int garret_wrap_guarded(struct garret_workspace *w, garret_guard_fn *guard, void *data,
+			struct garret_workspace **ret, struct garret_error *err)
+{
+	struct layer *l;
+
+	*ret = NULL;
+	if (!guard)
+		return garret_fail(err, GARRET_TYPE, "guard: a function is wanted, not NULL");
+	l = layer_new(LAYER_GUARDED);
+	l->guard = guard;
+	l->data = data;
 	return wrap(w, l, ret, err);
 }
 

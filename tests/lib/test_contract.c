@@ -466,6 +466,75 @@ TEST(every_change_is_refused_read_only)
 	end(&x);
 }
 
+struct guard {
+	unsigned asked;
+	int answer;
+};
+
+static int on_guard(void *data, enum garret_operation op, const char *path,
+		    struct garret_error *err)
+{
+	struct guard *g = data;
+
+	g->asked |= 1u << op;
+	assert_int_equal(path == NULL, op == GARRET_OP_RUN || op == GARRET_OP_WORKING_DIR);
+	if (g->answer < 0 && err)
+		*err = (struct garret_error){ .code = (enum garret_code) - g->answer };
+	return g->answer;
+}
+
+TEST(every_operation_is_guarded)
+{
+	struct world x = world();
+	struct garret_workspace *w = NULL;
+	struct guard g = { .answer = -GARRET_GONE };
+
+	assert_int_equal(garret_wrap_guarded(x.w, NULL, NULL, &w, NULL), -GARRET_TYPE);
+	assert_int_equal(garret_wrap_guarded(x.w, on_guard, &g, &w, NULL), 0);
+	for (int op = 0; op < GARRET_OPERATIONS; op++)
+		assert_int_equal(do_operation(w, op), -GARRET_GONE);
+	assert_int_equal(g.asked, (1u << GARRET_OPERATIONS) - 1);
+	g.answer = 0;
+	(void)do_operation(x.w, GARRET_OP_WRITE);
+	assert_int_equal(do_operation(w, GARRET_OP_READ), 0);
+	garret_workspace_free(w);
+	end(&x);
+}
+
+static void on_search(void *data, const struct garret_record *r)
+{
+	*(struct garret_record *)data = *r;
+}
+
+TEST(a_search_is_recorded_with_its_pattern)
+{
+	struct world x = world();
+	struct garret_workspace *w = NULL;
+	struct garret_record r;
+	struct garret_list list;
+	struct garret_matches matches;
+
+	assert_int_equal(garret_write_text(x.w, "a/b.txt", "one\ntwo\none\n", 0, NULL), 0);
+	assert_int_equal(garret_wrap_recording(x.w, on_search, &r, &w, NULL), 0);
+	assert_int_equal(garret_glob(w, "/", "**/*.txt", GARRET_SEARCH_HIDDEN, 0, &list, NULL), 0);
+	assert_string_equal(r.pattern, "**/*.txt");
+	assert_null(r.include);
+	assert_int_equal(r.flags, GARRET_SEARCH_HIDDEN);
+	assert_int_equal(r.results, 1);
+	garret_list_release(&list);
+	assert_int_equal(garret_grep(w, "/", "one", "*.txt", 0, 0, &matches, NULL), 0);
+	assert_string_equal(r.pattern, "one");
+	assert_string_equal(r.include, "*.txt");
+	assert_int_equal(r.results, 2);
+	garret_matches_release(&matches);
+	assert_int_equal(garret_list_dir(w, "/", &list, NULL), 0);
+	assert_null(r.pattern);
+	assert_int_equal(r.results, 1);
+	garret_list_release(&list);
+	garret_workspace_free(w);
+	end(&x);
+}
+
 TEST(every_operation_of_what_is_unavailable_is_gone)
 {
 	struct world x = world();
