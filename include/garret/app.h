@@ -160,7 +160,8 @@ struct garret_app_connection {
 /*
  * Register one, or change the one of c->id.  token NULL leaves what is sealed ("" removes it).  The
  * first one of an organisation becomes its default, and a new default takes the place of the
- * old.  INVALID names what is wrong: an address is always needed.
+ * old.  INVALID names what is wrong: a host without an address, a cloud account without a token
+ * of its own (the environment's is never used).  EXISTS: another has that name.
  */
 GARRET_PUBLIC int garret_app_connection_put(struct garret_app *app, const char *organisation,
 					    struct garret_app_connection *c, const char *token,
@@ -301,10 +302,20 @@ GARRET_PUBLIC int garret_app_conversation_remove(struct garret_app *app, const c
 /* The document of a row as JSON, {"files", "directories"}; malloc()ed.  NOT_FOUND. */
 GARRET_PUBLIC int garret_app_document_get(struct garret_app *app, const char *organisation,
 					  const char *key, char **ret, struct garret_error *err);
-/* A workspace on it outside of any run, for people; free it before the app. */
-GARRET_PUBLIC int garret_app_document_open(struct garret_app *app, const char *organisation,
-					   const char *key, struct garret_workspace **ret,
-					   struct garret_error *err);
+/*
+ * Put one in its place (NULL: whatever is there, or none of a row that isn't): INVALID says what is
+ * wrong with it, NO_SPACE when it is over the bound; nothing is changed then.
+ */
+GARRET_PUBLIC int garret_app_document_put(struct garret_app *app, const char *organisation,
+					  const char *key, const char *json,
+					  struct garret_error *err);
+/*
+ * Look into the workspace of a row outside of any run, for people: its document, or the session that
+ * is recorded (NOT_FOUND when none is).  It isn't recorded, and closing it prunes nothing.
+ */
+GARRET_PUBLIC int garret_app_visit(struct garret_app *app, const char *organisation,
+				   const char *key, struct garret_app_run **ret,
+				   struct garret_error *err);
 
 /* ---- what a crash or a host that was down left ---- */
 

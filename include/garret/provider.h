@@ -74,6 +74,11 @@ struct garret_store {
 	int (*save)(void *data, const char *id, const char *text, size_t bytes, uint64_t version,
 		    uint64_t *ret_version);
 	int (*remove)(void *data, const char *id);
+	/*
+	 * The version that load() would give, where that is cheap to know (NULL: it isn't): with it
+	 * each operation sees what others have saved, not only the next change.
+	 */
+	int (*version)(void *data, const char *id, uint64_t *ret_version);
 };
 GARRET_PUBLIC int garret_options_set_store(struct garret_options *o,
 					   const struct garret_store *store,

@@ -1,6 +1,7 @@
 /* Which workspace a run gets: rules without I/O. */
 #include <string.h>
 
+#include "base/sized.h"
 #include "lib/workspace.h"
 
 static bool is_choice(const struct garret_workspace *w)
@@ -77,7 +78,7 @@ int garret_choose(struct garret_context *c, const struct garret_choice *choice,
 		  struct garret_workspace **ret, struct garret_error *err)
 {
 	struct garret_choice own = { 0 };
-	int rc = options_copy(&own, sizeof(own), choice, choice->size, err);
+	int rc = sized_copy(&own, sizeof(own), choice, choice->size, err);
 
 	*ret = NULL;
 	if (rc < 0)

@@ -9,6 +9,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
+#include "base/sized.h"
 #include "base/time.h"
 #include "garret/garret.h"
 #include "lib/kind.h"
@@ -81,7 +82,7 @@ int garret_context_new(const struct garret_context_options *options, struct garr
 	struct garret_context_options o = { 0 };
 	struct garret_context *c;
 	pthread_condattr_t attr;
-	int rc = options ? options_copy(&o, sizeof(o), options, options->size, err) : 0;
+	int rc = options ? sized_copy(&o, sizeof(o), options, options->size, err) : 0;
 
 	*ret = NULL;
 	if (rc < 0)

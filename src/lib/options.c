@@ -6,6 +6,7 @@
 
 #include "base/auto.h"
 #include "base/mem.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "lib/kind.h"
 
@@ -243,7 +244,7 @@ int garret_options_set_store(struct garret_options *o, const struct garret_store
 	if (!o->kind->takes_store)
 		return garret_fail(err, GARRET_MISUSE, "provider %s keeps no documents",
 				   o->kind->name);
-	rc = options_copy(&s, sizeof(s), store, store->size, err);
+	rc = sized_copy(&s, sizeof(s), store, store->size, err);
 	if (rc < 0)
 		return rc;
 	if (!s.load || !s.save || !s.remove)
@@ -308,21 +309,4 @@ bool option_flag(const struct garret_options *o, const char *name, bool otherwis
 	bool flag;
 
 	return text && flag_value(text, &flag) ? flag : otherwise;
-}
-
-int options_copy(void *ours, size_t our_size, const void *given, size_t given_size,
-		 struct garret_error *err)
-{
-	/* Every version of every one is as aligned as its size field: no half of a pointer. */
-	if (given_size < sizeof(size_t) || given_size > 4096 || given_size % sizeof(size_t))
-		return garret_fail(err, GARRET_MISUSE,
-				   "an options struct has a size of %zu bytes: set it to sizeof",
-				   given_size);
-	/* A newer program may have set something that this library would pass over. */
-	for (size_t i = our_size; i < given_size; i++)
-		if (((const char *)given)[i])
-			return garret_fail(err, GARRET_UNSUPPORTED,
-					   "an option was set that this library doesn't know");
-	memcpy(ours, given, MIN(our_size, given_size));
-	return 0;
 }

@@ -49,10 +49,6 @@ uint32_t option_number(const struct garret_options *o, const char *name); /* 0: 
 uint32_t option_millis(const struct garret_options *o, const char *name); /* cpus, seconds */
 bool option_flag(const struct garret_options *o, const char *name, bool otherwise);
 
-/* A caller's options struct of given_size into ours; MISUSE for a size that can't be. */
-int options_copy(void *ours, size_t our_size, const void *given, size_t given_size,
-		 struct garret_error *err);
-
 /* Append a copy of item to a NULL-terminated list of strings. */
 void strings_add(char ***list, const char *item);
 char **strings_free(char **list);

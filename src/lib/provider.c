@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sized.h"
 #include "base/time.h"
 #include "lib/backend.h"
 #include "lib/workspace.h"
@@ -183,7 +184,7 @@ int garret_provider_custom(struct garret_context *c, const struct garret_custom 
 {
 	struct garret_custom own = { 0 };
 	struct garret_provider *p;
-	int rc = options_copy(&own, sizeof(own), custom, custom->size, err);
+	int rc = sized_copy(&own, sizeof(own), custom, custom->size, err);
 
 	*ret = NULL;
 	if (rc == 0 && (!own.get || !ref_text(own.name, GARRET_PROVIDER_MAX)))

@@ -12,6 +12,7 @@
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "base/time.h"
 #include "garret/file.h"
@@ -308,7 +309,7 @@ static int start_run(struct garret_workspace *w, const struct garret_run_options
 	struct garret_run_options o = { 0 };
 	struct garret_run *r;
 	struct garret_workspace *own;
-	int rc = options_copy(&o, sizeof(o), options, options->size, err);
+	int rc = sized_copy(&o, sizeof(o), options, options->size, err);
 
 	*ret = NULL;
 	if (rc < 0)

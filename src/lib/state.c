@@ -83,6 +83,13 @@ static int caller_remove(void *ctx, const char *id)
 	return s->remove(s->data, id);
 }
 
+static int caller_version(void *ctx, const char *id, uint64_t *ret)
+{
+	const struct garret_store *s = ctx;
+
+	return s->version(s->data, id, ret);
+}
+
 static int state_start(struct garret_provider *p, const struct garret_cancel *cancel,
 		       struct garret_error *err)
 {
@@ -102,10 +109,13 @@ static int state_start(struct garret_provider *p, const struct garret_cancel *ca
 	if (file)
 		config.store = s->file;
 	else if (p->options->store.size)
-		config.store = (struct state_store){ .ctx = &p->options->store,
-						     .load = caller_load,
-						     .save = caller_save,
-						     .remove = caller_remove };
+		config.store =
+			(struct state_store){ .ctx = &p->options->store,
+					      .load = caller_load,
+					      .save = caller_save,
+					      .remove = caller_remove,
+					      .version = p->options->store.version ? caller_version
+										   : NULL };
 	p->own = s;
 	p->ops = &state_ops;
 	p->impl = state_new(&config);

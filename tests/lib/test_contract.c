@@ -746,6 +746,7 @@ struct store {
 	unsigned loads, saves;
 	char *steal; /* what somebody else writes before the next save */
 	bool away;
+	bool told;                    /* its version can be asked for */
 	struct garret_cancel *cancel; /* given by the next load */
 };
 
@@ -806,13 +807,23 @@ static int store_remove(void *data, const char *id)
 	return 0;
 }
 
+static int store_version(void *data, const char *id, uint64_t *ret)
+{
+	struct store *s = data;
+
+	(void)id;
+	*ret = s->version;
+	return s->text ? 0 : -GARRET_NOT_FOUND;
+}
+
 static struct world stored(struct store *s)
 {
 	const struct garret_store own = { .size = sizeof(own),
 					  .data = s,
 					  .load = store_load,
 					  .save = store_save,
-					  .remove = store_remove };
+					  .remove = store_remove,
+					  .version = s->told ? store_version : NULL };
 	struct garret_options *o = NULL;
 	struct world x = { 0 };
 
@@ -853,6 +864,27 @@ TEST(two_writers_of_a_document_lose_nothing)
 	assert_int_equal(garret_write(x.w, "new", "5", 1, 0, NULL), 0);
 	end(&x);
 	free(s.text);
+}
+
+TEST(a_store_that_tells_its_version_is_read_again_when_it_changed)
+{
+	struct store s = { .told = true };
+	struct world x = stored(&s);
+	struct garret_bytes b;
+
+	assert_int_equal(garret_write(x.w, "mine", "1", 1, 0, NULL), 0);
+	free(s.text);
+	s.text = strdup("{\"files\":{" ENTRY("/theirs", "2") "},\"directories\":[]}");
+	s.n = strlen(s.text);
+	s.version++;
+	assert_int_equal(garret_read(x.w, "theirs", &b, NULL), 0);
+	garret_bytes_release(&b);
+	assert_int_equal(s.loads, 1);
+	fails(garret_read(x.w, "mine", &b, err), GARRET_NOT_FOUND);
+	assert_int_equal(s.loads, 1);
+	(void)store_remove(&s, "");
+	fails(garret_read(x.w, "theirs", &b, err), GARRET_GONE);
+	end(&x);
 }
 
 TEST(what_was_not_saved_is_nowhere)
