@@ -38,6 +38,8 @@ static bool repeatable(const struct file_request *rq)
 	case FILE_LIST:
 	case FILE_WALK:
 	case FILE_READ:
+	case FILE_TEXT:
+	case FILE_TAR_OUT:
 	case FILE_REALPATH:
 	case FILE_DIGEST:
 	case FILE_GLOB:
