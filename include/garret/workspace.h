@@ -39,6 +39,15 @@ GARRET_PUBLIC bool garret_workspace_same(const struct garret_workspace *a,
 					 const struct garret_workspace *b);
 
 /*
+ * Of a handle without a ref that nothing was done in: from now on it means that environment, as if it
+ * had been attached to it (who learned meanwhile that somebody else has made it).  Handles that
+ * share its environment share this.  0 when it has that ref already; MISUSE when it has another,
+ * or is just being opened; INVALID for a ref that isn't its provider's.  No I/O.
+ */
+GARRET_PUBLIC int garret_workspace_pin(struct garret_workspace *w, const struct garret_ref *ref,
+				       struct garret_error *err);
+
+/*
  * Open it now, if it isn't: what every first operation does.  Then it has a ref.
  */
 GARRET_PUBLIC int garret_workspace_ensure(struct garret_workspace *w, struct garret_error *err);

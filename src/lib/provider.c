@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -330,6 +331,40 @@ int garret_provider_attach(struct garret_provider *p, const struct garret_ref *r
 	*ret = workspace_new(backend_get(p, ref));
 	context_leave(p->context);
 	return 0;
+}
+
+static int pin(struct backend *b, const struct garret_ref *ref, struct garret_error *err)
+{
+	if (b->has_ref && garret_ref_equal(&b->ref, ref))
+		return 0;
+	if (b->has_ref || !b->settled || b->box)
+		return garret_fail(err, GARRET_MISUSE,
+				   "it is open, or being opened, without that ref");
+	b->ref = *ref;
+	b->has_ref = b->attach = true;
+	(void)snprintf(b->id, sizeof(b->id), "%s", ref->id);
+	return 0;
+}
+
+int garret_workspace_pin(struct garret_workspace *w, const struct garret_ref *ref,
+			 struct garret_error *err)
+{
+	const struct garret_provider *p = w->backend->provider;
+	int rc;
+
+	if (!p)
+		return garret_fail(err, GARRET_GONE, "%s", w->backend->reason);
+	rc = check_ref(p, ref, err);
+	if (rc == 0 && !p->kind->owns(p->options, ref->id))
+		rc = garret_fail(err, GARRET_INVALID, "\"%s\" is no id of this %s provider",
+				 ref->id, p->name);
+	if (rc == 0)
+		rc = context_enter(p->context, err);
+	if (rc < 0)
+		return rc;
+	rc = pin(w->backend, ref, err);
+	context_leave(p->context);
+	return rc;
 }
 
 struct removing {

@@ -46,6 +46,45 @@ static void end(struct world *x)
 		assert_string_not_equal(e_.msg, "");        \
 	} while (0)
 
+/* A handle by nothing that is told of an environment attaches to it, and never makes one. */
+TEST(a_handle_may_learn_its_ref_before_it_is_used)
+{
+	struct world x = world();
+	struct garret_ref ref, other, got;
+	struct garret_workspace *w = NULL;
+
+	assert_int_equal(garret_workspace_ensure(x.w, NULL), 0);
+	assert_int_equal(garret_write(x.w, "f", "1", 1, 0, NULL), 0);
+	assert_int_equal(garret_workspace_ref(x.w, &ref), 0);
+	assert_int_equal(garret_workspace_pin(x.w, &ref, NULL), 0); /* it has it */
+	other = ref;
+	other.id[0] = ref.id[0] == 'a' ? 'b' : 'a';
+	fails(garret_workspace_pin(x.w, &other, err), GARRET_MISUSE);
+
+	assert_int_equal(garret_provider_attach(x.provider, NULL, &w, NULL), 0);
+	(void)snprintf(got.provider, sizeof(got.provider), "foreign");
+	(void)snprintf(got.id, sizeof(got.id), "x");
+	fails(garret_workspace_pin(w, &got, err), GARRET_INVALID);
+	assert_int_equal(garret_workspace_ref(w, &got), -GARRET_NOT_FOUND);
+	assert_int_equal(garret_workspace_pin(w, &other, NULL), 0);
+	assert_int_equal(garret_workspace_ref(w, &got), 0);
+	assert_true(garret_ref_equal(&got, &other));
+	fails(garret_workspace_ensure(w, err), GARRET_GONE);
+	garret_workspace_free(w);
+
+	assert_int_equal(garret_provider_attach(x.provider, NULL, &w, NULL), 0);
+	assert_int_equal(garret_workspace_pin(w, &ref, NULL), 0);
+	{
+		struct garret_bytes b = { 0 };
+
+		assert_int_equal(garret_read(w, "f", &b, NULL), 0);
+		assert_int_equal(b.n, 1);
+		garret_bytes_release(&b);
+	}
+	garret_workspace_free(w);
+	end(&x);
+}
+
 /* ---- options ---- */
 
 TEST(each_bad_option_is_named)
@@ -877,6 +916,7 @@ TEST(a_store_that_tells_its_version_is_read_again_when_it_changed)
 	s.text = strdup("{\"files\":{" ENTRY("/theirs", "2") "},\"directories\":[]}");
 	s.n = strlen(s.text);
 	s.version++;
+	s.loads = 0;
 	assert_int_equal(garret_read(x.w, "theirs", &b, NULL), 0);
 	garret_bytes_release(&b);
 	assert_int_equal(s.loads, 1);
