@@ -19,6 +19,7 @@
 #include "base/strbuf.h"
 
 #define DB_BUSY_MS 10000
+#define DB_VALUE_MAX (256 << 20) /* bytes of a text or a blob: what PostgreSQL can also give back */
 
 struct db;
 
@@ -80,12 +81,17 @@ const char *db_kind(const struct db *db);
  */
 int db_query(struct db *db, const char *sql, const struct db_value *args, size_t n_args,
 	     struct db_rows *ret, struct garret_error *err);
-/* A script of statements without parameters, {WORDS} replaced, ended by ';'.  Nothing is kept. */
+/*
+ * A script of statements without parameters, {WORDS} replaced, ended by ';'.  Nothing is kept.
+ * Outside a transaction a failure may leave a part of it done.
+ */
 int db_script(struct db *db, const char *sql, struct garret_error *err);
 
 /*
  * A transaction that writes: it has SQLite's lock from its begin; on PostgreSQL it is READ COMMITTED.
- * After a failure inside, db_end() rolls back and returns rc unchanged; with rc 0 it commits.
+ * After a failure inside, every statement is MISUSE until db_end(), which rolls back and returns rc
+ * unchanged; with rc >= 0 it commits.  UNAVAILABLE from inside: nothing was done, the whole may be
+ * tried again.  From db_end() itself: the server went away, and may have committed before.
  */
 int db_begin(struct db *db, struct garret_error *err);
 int db_end(struct db *db, int rc, struct garret_error *err);

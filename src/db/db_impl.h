@@ -14,6 +14,7 @@ struct db_ops {
 	const char *begin;            /* what begins a transaction that writes */
 	/* A statement that keeps other migrations out until the transaction ends; NULL: begin does. */
 	const char *migration_lock;
+	const char *has_schema; /* gives a row when the table garret_schema is there */
 	/* {ID}, {JSON}, {BLOB} */
 	const char *words[3];
 };
@@ -21,7 +22,7 @@ struct db_ops {
 /* Each kind's own struct begins with it. */
 struct db {
 	const struct db_ops *ops;
-	bool in_transaction;
+	bool in_transaction, failed; /* failed: a statement of this transaction */
 };
 
 int db_sqlite_open(const char *path, struct db **ret, struct garret_error *err);
@@ -30,7 +31,7 @@ int db_sqlite_open(const char *path, struct db **ret, struct garret_error *err);
 #define DB_MODULE_VERSION 1
 struct db_module {
 	unsigned version;
-	size_t value_size, rows_size, error_size;
+	size_t db_size, value_size, rows_size, error_size;
 	int (*open)(const char *url, struct db **ret, struct garret_error *err);
 };
 #define DB_MODULE_SYMBOL "garret_db_module"

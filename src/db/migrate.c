@@ -6,11 +6,13 @@
 #include "base/time.h"
 #include "db/db_impl.h"
 
+/* Without an order: a database has its own for texts. */
 static int made(struct db *db, struct db_rows *ret, struct garret_error *err)
 {
-	return db_query(db, "SELECT name FROM garret_schema ORDER BY name", DB_NO_ARGS, ret, err);
+	return db_query(db, "SELECT name FROM garret_schema", DB_NO_ARGS, ret, err);
 }
 
+/* Only with the migration's lock: two at once would both find that it isn't there. */
 static int ensure_table(struct db *db, struct garret_error *err)
 {
 	return db_script(db,
@@ -19,17 +21,23 @@ static int ensure_table(struct db *db, struct garret_error *err)
 			 err);
 }
 
+/* Names are numbered, so the newest is the last of them. */
 int db_at(struct db *db, char **ret, struct garret_error *err)
 {
-	struct db_rows autorows rows = DB_ROWS_INIT;
-	int rc = ensure_table(db, err);
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	const char *newest = NULL;
+	int rc = db_query(db, db->ops->has_schema, DB_NO_ARGS, &rows, err);
 
 	*ret = NULL;
-	if (rc == 0)
+	if (rc == 0 && rows.rows)
 		rc = made(db, &rows, err);
-	if (rc == 0)
-		*ret = xstrdup(rows.rows ? db_get_text(&rows, rows.rows - 1, 0) : "base");
-	return rc;
+	if (rc < 0)
+		return rc;
+	for (size_t i = 0; i < rows.rows; i++)
+		if (!newest || strcmp(db_get_text(&rows, i, 0), newest) > 0)
+			newest = db_get_text(&rows, i, 0);
+	*ret = xstrdup(newest ? newest : "base");
+	return 0;
 }
 
 static int step_up(struct db *db, const struct db_step *step, struct garret_error *err)
@@ -40,7 +48,7 @@ static int step_up(struct db *db, const struct db_step *step, struct garret_erro
 		rc = db_query(db, "INSERT INTO garret_schema(name, made_at) VALUES(?1, ?2)",
 			      DB_ARGS(db_text(step->name), db_real((double)wall_us() / 1e6)), NULL,
 			      err);
-	return garret_wrap(rc, err, "step %s", step->name);
+	return rc < 0 ? garret_wrap(rc, err, "step %s", step->name) : 0;
 }
 
 static int step_down(struct db *db, const struct db_step *step, struct garret_error *err)
@@ -50,23 +58,40 @@ static int step_down(struct db *db, const struct db_step *step, struct garret_er
 	if (rc == 0)
 		rc = db_query(db, "DELETE FROM garret_schema WHERE name = ?1",
 			      DB_ARGS(db_text(step->name)), NULL, err);
-	return garret_wrap(rc, err, "step %s, back", step->name);
+	return rc < 0 ? garret_wrap(rc, err, "step %s, back", step->name) : 0;
+}
+
+static size_t find(const struct db_step *steps, size_t n, const char *name)
+{
+	size_t i = 0;
+
+	while (i < n && strcmp(steps[i].name, name) != 0)
+		i++;
+	return i;
 }
 
 /* How many of the steps are made: they are made in order, so it must be the first of them. */
 static int count(struct db *db, const struct db_step *steps, size_t n, size_t *ret,
 		 struct garret_error *err)
 {
-	struct db_rows autorows rows = DB_ROWS_INIT;
+	autorows struct db_rows rows = DB_ROWS_INIT;
 	int rc = made(db, &rows, err);
 
-	*ret = rows.rows;
-	for (size_t i = 0; rc == 0 && i < rows.rows; i++)
-		if (i >= n || strcmp(db_get_text(&rows, i, 0), steps[i].name) != 0)
+	for (size_t i = 0; rc == 0 && i < rows.rows; i++) {
+		const char *name = db_get_text(&rows, i, 0);
+		const size_t at = find(steps, n, name);
+
+		if (at == n)
 			rc = garret_fail(err, GARRET_CONFLICT,
 					 "the database has the step %s, which this program "
 					 "doesn't know: use a newer one",
-					 db_get_text(&rows, i, 0));
+					 name);
+		else if (at >= rows.rows)
+			rc = garret_fail(err, GARRET_CONFLICT,
+					 "the database has the step %s, but not all before it",
+					 name);
+	}
+	*ret = rows.rows;
 	return rc;
 }
 
@@ -82,6 +107,8 @@ static int step(struct db *db, const struct db_step *steps, size_t n, size_t wan
 	if (db->ops->migration_lock)
 		rc = db_query(db, db->ops->migration_lock, DB_NO_ARGS, NULL, err);
 	if (rc == 0)
+		rc = ensure_table(db, err);
+	if (rc == 0)
 		rc = count(db, steps, n, &at, err);
 	*ret = at == want;
 	if (rc == 0 && at < want)
@@ -96,18 +123,16 @@ int db_migrate(struct db *db, const struct db_step *steps, size_t n, const char 
 {
 	size_t want = n;
 	bool done = false;
-	int rc;
+	int rc = 0;
 
-	for (size_t i = 0; target && i < n; i++)
-		if (!strcmp(target, steps[i].name))
-			want = i + 1;
 	if (target && !strcmp(target, "base"))
 		want = 0;
-	else if (target && (want == n && strcmp(target, steps[n - 1].name) != 0))
+	else if (target)
+		want = find(steps, n, target) + 1;
+	if (want > n)
 		return garret_fail(err, GARRET_INVALID,
 				   "target: \"base\", or the name of a step (the last is %s)",
-				   steps[n - 1].name);
-	rc = ensure_table(db, err);
+				   n ? steps[n - 1].name : "base");
 	while (rc == 0 && !done)
 		rc = step(db, steps, n, want, &done, err);
 	return rc;
