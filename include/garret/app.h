@@ -144,6 +144,11 @@ enum garret_app_connection_kind {
 	GARRET_APP_CONNECTION_KINDS
 };
 
+GARRET_PUBLIC const char *garret_app_connection_kind_name(enum garret_app_connection_kind kind);
+GARRET_PUBLIC int garret_app_connection_kind_parse(const char *name,
+						   enum garret_app_connection_kind *ret,
+						   struct garret_error *err);
+
 struct garret_app_connection {
 	size_t size;
 	char id[GARRET_APP_ID]; /* "" for a new one */

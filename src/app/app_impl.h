@@ -27,6 +27,7 @@ struct app_spool;
 struct garret_app {
 	struct garret_context *context;
 	pthread_mutex_t lock;
+	pthread_mutex_t place_lock; /* around places; the context's lock may be taken under it */
 	struct db *db;
 	char *state_dir;
 	int state_fd;
@@ -37,7 +38,7 @@ struct garret_app {
 	void *event_data;
 	struct app_spool *spool;
 	struct list places;
-	unsigned runs; /* that are open */
+	unsigned runs; /* that are open; under lock */
 };
 
 /* Facts as they are kept: ids as 32 digits, "" for none. */
@@ -71,14 +72,22 @@ struct garret_app_run {
 	struct garret_provider *state;           /* of a document */
 	struct garret_workspace *bare;           /* without our rules */
 	struct garret_workspace *workspace;
-	struct garret_ref ref; /* of the environment; id "" until there is one */
-	uint64_t epoch;        /* of the row when it was opened: which session it means */
-	bool attached;         /* by the row's record */
-	bool lost, owned;      /* its ref stands in its ownership row */
-	bool checked;          /* the row still meant that session at the first operation */
+	struct garret_ref ref; /* that the environment has, or will have */
+	bool visit;            /* of people: nothing is recorded, and nothing remembered */
+
+	/* What is known of the environment (session.c), under gate. */
+	pthread_mutex_t gate;
+	uint64_t
+		epoch; /* attached: of the record that it means; else of the row before its record */
+	bool attached;  /* the row holds it */
+	bool begun;     /* an operation may have made it; its ownership row says so */
+	bool settled;   /* it is there, and the row knows */
+	bool lost;      /* it is gone */
+	bool forgotten; /* and the row knows */
+
 	struct app_spills *spills;
 	struct map staged; /* skill files that this run staged: path -> digest, malloc()ed */
-	struct garret_app_run *parent; /* of a delegate that shares */
+	struct garret_app_run *parent; /* of a delegate that shares; held open by the caller */
 };
 
 /* ---- small things (app.c) ---- */
@@ -90,8 +99,7 @@ void app_event(struct garret_app *app, const char *event, ...) __attribute__((se
 double app_now(void); /* seconds since 1970 */
 /* An id as 32 digits; INVALID names the field. */
 int app_id(const char *field, const char *text, char ret[GARRET_APP_ID], struct garret_error *err);
-/* The same for an organisation, which every call names. */
-int app_organisation(const char *text, char ret[GARRET_APP_ID], struct garret_error *err);
+void app_random(void *ret, size_t n); /* at most 256 bytes */
 void app_new_id(char ret[GARRET_APP_ID]);
 /* Text of 1 (or 0) to `most` bytes of UTF-8 without control characters. */
 int app_check_text(const char *field, const char *text, size_t least, size_t most,
@@ -131,24 +139,28 @@ void app_user_hash(const char *user, char ret[GARRET_APP_KEY]);
 
 /* ---- connection.c ---- */
 
-/* With its token (NULL: none) in *ret_token, malloc()ed. */
+/*
+ * With its token (NULL: none) in *ret_token, malloc()ed, and how often it was changed.  id NULL: the
+ * default.
+ */
 int app_connection_open(struct garret_app *app, const char *organisation, const char *id,
-			struct garret_app_connection *ret, char **ret_token,
+			struct garret_app_connection *ret, char **ret_token, uint64_t *ret_changes,
 			struct garret_error *err);
 
 /* ---- place.c ---- */
 
-/*
- * The provider for a key on a connection.  INVALID, NOT_FOUND and UNSUPPORTED as garret_app_run_open(); no I/O but
- * the database's.
- */
+/* The connection of a run, before anything is opened: NOT_FOUND, or UNSUPPORTED for a kind without a provider. */
+int app_place_resolve(struct garret_app *app, const char *organisation, const char *connection_id,
+		      struct garret_app_connection *ret, char **ret_token, uint64_t *ret_changes,
+		      struct garret_error *err);
+/* The provider for a key on it.  No I/O but the database's. */
 int app_place_get(struct garret_app *app, const char *organisation, const char *connection_id,
 		  const char *key, const char *runtime, struct app_place **ret,
-		  struct garret_app_connection *ret_connection, struct garret_error *err);
+		  struct garret_error *err);
 struct garret_provider *app_place_provider(struct app_place *p);
 /* Nobody new gets this one: what it knows of the environment is over. */
 void app_place_spoil(struct garret_app *app, struct app_place *p);
-void app_place_put(struct garret_app *app, struct app_place *p);
+void app_place_put(struct garret_app *app, struct app_place *p); /* NULL is fine */
 
 /* ---- document.c ---- */
 
@@ -161,6 +173,8 @@ int app_document_provider(struct app_document *d, struct garret_provider **ret,
 			  struct garret_error *err);
 /* What is in memory; borrowed; NULL: nothing was written. */
 const char *app_document_text(const struct app_document *d);
+/* Drop from the run's document what ends with the run: what it spilled, and, after the last one, the skills. */
+void app_document_tidy(struct garret_app_run *run);
 
 /* ---- row.c ---- */
 
@@ -170,31 +184,67 @@ struct app_row_found {
 };
 /* Find or make the row of a run, and touch it. */
 int app_row_open(struct garret_app_run *run, struct app_row_found *ret, struct garret_error *err);
-/* Does it still mean the session that the run attached to?  GONE. */
-int app_row_check(struct garret_app_run *run, struct garret_error *err);
-/* Record the run's ref, where none is; or forget the one that it attached to. */
-void app_row_record(struct garret_app_run *run);
-void app_row_forget(struct garret_app_run *run);
+/* What it holds now; NOT_FOUND when it was deleted. */
+int app_row_look(struct garret_app_run *run, struct app_row_found *ret, struct garret_error *err);
+/*
+ * Let it hold the run's ref, when it holds none; *ret is what it holds then.  NOT_FOUND as above.
+ */
+int app_row_record(struct garret_app_run *run, struct app_row_found *ret, struct garret_error *err);
+/* Let it forget the run's ref, while it holds the record of that epoch; *ret: it did. */
+int app_row_forget(struct garret_app_run *run, uint64_t epoch, bool *ret, struct garret_error *err);
 
 /* ---- own.c: which runs are open, and whose they are ---- */
 
+/*
+ * Ours from now on.  A run of that id that was parked, or whose process is gone, is taken over: its
+ * spills, its document and its environment are the run's.  CONFLICT when it is open.
+ */
 int app_own_begin(struct garret_app_run *run, struct garret_error *err);
-/* Its environment is there: what would remove it is on record from now on. */
-void app_own_ref(struct garret_app_run *run);
-void app_own_end(struct garret_app_run *run, bool parked);
+/* An operation is about to make the environment: what would remove it is on record. */
+int app_own_ref(struct garret_app_run *run, struct garret_error *err);
+/* Its list of spills has changed. */
+int app_own_spills(struct garret_app_run *run, struct garret_error *err);
+/* parked: keep it, for who takes it over. */
+int app_own_end(struct garret_app_run *run, bool parked, struct garret_error *err);
+/* Those that nobody can close any more are ours; the run of the next one, or NULL, in *ret. */
+int app_own_orphan(struct garret_app *app, struct garret_app_run **ret, struct garret_error *err);
+/* Ours show that they are alive. */
+int app_own_alive(struct garret_app *app, struct garret_error *err);
+
+/* ---- session.c: is the environment still the one that the row means? ---- */
+
+/* Before an operation: GONE when it isn't; a garret_guard_fn of the run. */
+int app_session_guard(void *data, enum garret_operation op, const char *path,
+		      struct garret_error *err);
+/* After one, with what came of it. */
+void app_session_seen(struct garret_app_run *run, enum garret_code code);
+/* At the end: what the row could not be told before. */
+void app_session_end(struct garret_app_run *run);
+/* The run that knows of the environment: its own, or the one that it shares it with. */
+struct garret_app_run *app_root(struct garret_app_run *run);
+
+/* ---- run.c ---- */
+
+/* Its workspace, when all else of it is known.  attach: by ref, else by name. */
+int app_run_build(struct garret_app_run *run, bool attach, struct garret_error *err);
+/* The same of a delegate that shares its parent's. */
+int app_run_share(struct garret_app_run *run, struct garret_app_run *parent,
+		  struct garret_error *err);
+struct garret_app_run *app_run_new(struct garret_app *app);
+struct garret_app_run *app_run_free(struct garret_app_run *run); /* only its memory; returns NULL */
 
 /* ---- record.c ---- */
 
-/* The recording and loss-noticing rules over run->bare. */
-int app_record_wrap(struct garret_app_run *run, struct garret_error *err);
+/* A garret_record_fn of the run: the rows of its operation, and what it says of the session. */
+void app_record(void *data, const struct garret_record *r);
 
 /* ---- spool.c: operations on their way into the log ---- */
 
 int app_spool_open(struct garret_app *app, struct garret_error *err);
 void app_spool_close(struct garret_app *app);
-/* Whose runs are ours: HOST/SPOOL. */
+/* Whose runs are ours: the state directory's id, and this app's spool. */
 const char *app_spool_owner(const struct garret_app *app);
-/* Is what that names gone?  1, 0, or -1: it is another host's, only time can tell. */
+/* Is what that names gone?  1, 0, or -1: it has another state directory, only time can tell. */
 int app_spool_gone(struct garret_app *app, const char *owner);
 struct app_operation {
 	const char *op, *target, *detail;
@@ -203,7 +253,9 @@ struct app_operation {
 };
 /* An event when it can't be kept; never a failure. */
 void app_spool_add(struct garret_app_run *run, const struct app_operation *op);
-/* Bring all that is spooled on this host into the log. */
+/* Bring what this app has spooled into the log. */
+int app_spool_flush(struct garret_app *app, struct garret_error *err);
+/* Bring all that is spooled below the state directory into the log. */
 int app_spool_drain(struct garret_app *app, struct garret_error *err);
 
 /* ---- purge.c ---- */
@@ -211,6 +263,11 @@ int app_spool_drain(struct garret_app *app, struct garret_error *err);
 /* Remove an environment now, or queue it when that can't be done. */
 void app_purge(struct garret_app *app, const char *organisation, const char *connection_id,
 	       const char *session_id);
+/* Before that name is used again: what is still to be removed under it is removed. */
+int app_purge_first(struct garret_app *app, const char *organisation, const char *connection_id,
+		    const char *session_id, struct garret_error *err);
+/* Those that are due. */
+int app_purge_due(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err);
 
 /* ---- schema.c ---- */
 

@@ -1,0 +1,262 @@
+/*
+ * Which runs are open, and whose they are.  A row is written before a run can make anything, so that what
+ * a crash leaves is known: who finds that its process is gone takes the run over and closes it.  A run
+ * that waits for a person is parked: its row keeps what the next process needs to go on with it.
+ */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/app_impl.h"
+#include "base/auto.h"
+#include "base/mem.h"
+
+#define PARKED_FOR (30 * 86400.0) /* then nobody will come back to it */
+#define COLUMNS                                                                                   \
+	"organisation, run, agent, scope_key, scope, backend, connection, session_id, attached, " \
+	"session_epoch, lost, parked, document, spills, owner, seen_at"
+enum {
+	ORGANISATION,
+	RUN,
+	AGENT,
+	KEY,
+	SCOPE,
+	BACKEND,
+	CONNECTION,
+	SESSION,
+	ATTACHED,
+	EPOCH,
+	LOST,
+	PARKED,
+	DOCUMENT,
+	SPILLS,
+	OWNER,
+	SEEN
+};
+
+/* ---- spills as text ---- */
+
+static char *format_spills(const struct app_spills *s)
+{
+	json_t *list = s->n ? json_array() : NULL;
+	char *text;
+
+	for (size_t i = 0; i < s->n; i++)
+		(void)json_array_append_new(list, json_string(s->path[i]));
+	text = list ? json_dumps(list, JSON_COMPACT) : NULL;
+	json_decref(list);
+	return text;
+}
+
+static void parse_spills(const char *text, struct app_spills *s)
+{
+	json_t *list = text ? json_loads(text, 0, NULL) : NULL, *item;
+	size_t i;
+
+	json_array_foreach(list, i, item)
+	{
+		s->path = xrealloc(s->path, (s->n + 2) * sizeof(*s->path));
+		s->path[s->n++] = xstrdup(json_string_value(item));
+		s->path[s->n] = NULL;
+	}
+	json_decref(list);
+}
+
+/* ---- taking over ---- */
+
+static void restore(struct garret_app_run *run, const struct db_rows *r, size_t i)
+{
+	const bool made = db_get_text(r, i, SESSION) != NULL;
+
+	run->begun = made;
+	/* A run's own environment is what it had; of another scope the row says what it is now. */
+	if (run->sandbox.session_scope == GARRET_APP_SCOPE_RUN)
+		run->attached = made;
+	parse_spills(db_get_text(r, i, SPILLS), run->spills);
+	if (db_get_text(r, i, DOCUMENT)) {
+		app_document_free(run->document);
+		run->document = app_document_new(run->app, run->facts.organisation, NULL,
+						 db_get_text(r, i, DOCUMENT));
+	}
+}
+
+static bool is_orphan(struct garret_app *app, const struct db_rows *r, size_t i)
+{
+	const double age = app_now() - db_get_real(r, i, SEEN);
+	const int gone = app_spool_gone(app, db_get_text(r, i, OWNER));
+
+	return gone < 0 ? age > app->lease : gone > 0;
+}
+
+/* True: it is ours now, and nobody else's. */
+static int take(struct garret_app *app, const struct db_rows *r, size_t i, bool *ret,
+		struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	int rc = app_query(app,
+			   "UPDATE sandbox_runs SET owner = ?3, parked = 0, seen_at = ?5 "
+			   "WHERE organisation = ?1 AND run = ?2 AND owner = ?4 AND parked = ?6",
+			   DB_ARGS(db_text(db_get_text(r, i, ORGANISATION)),
+				   db_text(db_get_text(r, i, RUN)), db_text(app_spool_owner(app)),
+				   db_text(db_get_text(r, i, OWNER)), db_real(app_now()),
+				   db_int(db_get_int(r, i, PARKED))),
+			   &rows, err);
+
+	*ret = rc == 0 && rows.changed > 0;
+	return rc;
+}
+
+static int take_over(struct garret_app_run *run, bool *ret, struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	int rc = app_query(run->app,
+			   "SELECT " COLUMNS " FROM sandbox_runs "
+			   "WHERE organisation = ?1 AND run = ?2",
+			   DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run)),
+			   &rows, err);
+
+	*ret = false;
+	if (rc < 0 || !rows.rows)
+		return rc;
+	if (strcmp(db_get_text(&rows, 0, KEY), run->key) != 0)
+		return garret_fail(err, GARRET_CONFLICT,
+				   "run: it was opened with another workspace");
+	if (!db_get_int(&rows, 0, PARKED) && !is_orphan(run->app, &rows, 0))
+		return garret_fail(err, GARRET_CONFLICT, "run: it is open");
+	rc = take(run->app, &rows, 0, ret, err);
+	if (rc == 0 && *ret)
+		restore(run, &rows, 0);
+	return rc;
+}
+
+/* ---- a run of ours ---- */
+
+static int insert(struct garret_app_run *run, struct garret_error *err)
+{
+	const bool service = run->sandbox.backend == GARRET_APP_SERVICE;
+
+	return app_query(
+		run->app,
+		"INSERT INTO sandbox_runs(organisation, run, agent, scope_key, scope, backend, "
+		"connection, session_epoch, attached, lost, parked, owner, opened_at, seen_at) "
+		"VALUES(?1,?2,?3,?4,?5,?6,?7,0,0,0,0,?8,?9,?9)",
+		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
+			db_text(run->facts.agent), db_text(run->key),
+			db_text(garret_app_scope_name(run->sandbox.session_scope)),
+			db_text(service ? "service" : "state"),
+			db_text(service ? run->connection.id : NULL),
+			db_text(app_spool_owner(run->app)), db_real(app_now())),
+		NULL, err);
+}
+
+int app_own_begin(struct garret_app_run *run, struct garret_error *err)
+{
+	bool ours = false;
+	int rc;
+
+	do {
+		rc = take_over(run, &ours, err);
+		if (rc < 0 || ours)
+			return rc;
+		rc = insert(run, err);
+	} while (rc == -GARRET_EXISTS);
+	return rc;
+}
+
+int app_own_ref(struct garret_app_run *run, struct garret_error *err)
+{
+	return app_query(run->app,
+			 "UPDATE sandbox_runs SET session_id = ?3 "
+			 "WHERE organisation = ?1 AND run = ?2",
+			 DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
+				 db_text(run->ref.id)),
+			 NULL, err);
+}
+
+int app_own_spills(struct garret_app_run *run, struct garret_error *err)
+{
+	autofree char *spills = format_spills(run->spills);
+
+	return app_query(
+		run->app,
+		"UPDATE sandbox_runs SET spills = ?3 WHERE organisation = ?1 AND run = ?2",
+		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run), db_text(spills)),
+		NULL, err);
+}
+
+int app_own_end(struct garret_app_run *run, bool parked, struct garret_error *err)
+{
+	const char *text = run->document ? app_document_text(run->document) : NULL;
+
+	if (parked)
+		return app_query(run->app,
+				 "UPDATE sandbox_runs SET parked = 1, document = ?3, seen_at = ?4 "
+				 "WHERE organisation = ?1 AND run = ?2",
+				 DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
+					 db_text(text), db_real(app_now())),
+				 NULL, err);
+	return app_query(run->app, "DELETE FROM sandbox_runs WHERE organisation = ?1 AND run = ?2",
+			 DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run)), NULL,
+			 err);
+}
+
+int app_own_alive(struct garret_app *app, struct garret_error *err)
+{
+	return app_query(app,
+			 "UPDATE sandbox_runs SET seen_at = ?2 WHERE owner = ?1 AND parked = 0",
+			 DB_ARGS(db_text(app_spool_owner(app)), db_real(app_now())), NULL, err);
+}
+
+/* ---- orphans ---- */
+
+/* As its row tells; its workspace is opened by ref when there was one, for closing it only. */
+static int revive(struct garret_app *app, const struct db_rows *r, size_t i,
+		  struct garret_app_run **ret, struct garret_error *err)
+{
+	struct garret_app_run *run = app_run_new(app);
+	const bool service = !strcmp(db_get_text(r, i, BACKEND), "service");
+	int rc = 0;
+
+	app_copy(run->facts.organisation, GARRET_APP_ID, db_get_text(r, i, ORGANISATION));
+	app_copy(run->facts.agent, GARRET_APP_ID, db_get_text(r, i, AGENT));
+	app_copy(run->facts.run, GARRET_APP_ID, db_get_text(r, i, RUN));
+	app_copy(run->key, sizeof(run->key), db_get_text(r, i, KEY));
+	app_copy(run->connection.id, GARRET_APP_ID, db_get_text(r, i, CONNECTION));
+	run->sandbox.backend = service ? GARRET_APP_SERVICE : GARRET_APP_STATE;
+	(void)garret_app_scope_parse(db_get_text(r, i, SCOPE), &run->sandbox.session_scope, NULL);
+	restore(run, r, i);
+	if (run->begun || run->spills->n)
+		rc = app_run_build(run, run->begun, err);
+	if (rc == 0)
+		*ret = run;
+	else
+		app_run_free(run);
+	return rc;
+}
+
+static bool is_due(struct garret_app *app, const struct db_rows *r, size_t i)
+{
+	if (db_get_int(r, i, PARKED))
+		return app_now() - db_get_real(r, i, SEEN) > PARKED_FOR;
+	return is_orphan(app, r, i);
+}
+
+int app_own_orphan(struct garret_app *app, struct garret_app_run **ret, struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	bool ours = false;
+	int rc = app_query(app,
+			   "SELECT " COLUMNS " FROM sandbox_runs WHERE owner <> ?1 OR parked = 1 "
+			   "ORDER BY seen_at",
+			   DB_ARGS(db_text(app_spool_owner(app))), &rows, err);
+
+	*ret = NULL;
+	for (size_t i = 0; rc == 0 && !*ret && i < rows.rows; i++) {
+		if (!is_due(app, &rows, i))
+			continue;
+		rc = take(app, &rows, i, &ours, err);
+		if (rc == 0 && ours)
+			rc = revive(app, &rows, i, ret, err);
+	}
+	return rc;
+}

@@ -1,0 +1,189 @@
+/*
+ * Removing environments of a host.  A host that is down hinders nobody: what couldn't be removed stands
+ * in a queue and is tried again, ever more seldom, until it is gone or its connection is forgotten.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/app_impl.h"
+#include "base/mem.h"
+
+#define FIRST_WAIT 10.0
+#define LONGEST_WAIT 3600.0
+
+static int remove_now(struct garret_app *app, const char *organisation, const char *connection_id,
+		      const char *session_id, struct garret_error *err)
+{
+	struct app_place *place = NULL;
+	struct garret_ref ref;
+	int rc = app_place_get(app, organisation, connection_id, session_id, "", &place, err);
+
+	if (rc == 0)
+		rc = garret_ref_make(&ref, garret_provider_name(app_place_provider(place)),
+				     session_id, err);
+	if (rc == 0)
+		rc = garret_provider_destroy(app_place_provider(place), &ref, err);
+	app_place_put(app, place);
+	return rc;
+}
+
+static int enqueue(struct garret_app *app, const char *organisation, const char *connection_id,
+		   const char *session_id, enum garret_code code, struct garret_error *err)
+{
+	const double now = app_now();
+
+	return app_query(app,
+			 "INSERT INTO sandbox_purges(organisation, connection, session_id, tries, "
+			 "code, created_at, next_at) VALUES(?1,?2,?3,1,?4,?5,?6) "
+			 "ON CONFLICT(organisation, connection, session_id) DO NOTHING",
+			 DB_ARGS(db_text(organisation), db_text(connection_id), db_text(session_id),
+				 db_text(garret_code_name(code)), db_real(now),
+				 db_real(now + FIRST_WAIT)),
+			 NULL, err);
+}
+
+void app_purge(struct garret_app *app, const char *organisation, const char *connection_id,
+	       const char *session_id)
+{
+	struct garret_error why = { 0 }, again = { 0 };
+	int rc = remove_now(app, organisation, connection_id, session_id, &why);
+
+	if (rc == 0)
+		return;
+	app_event(app, "workspace_purge_failed", "connection", connection_id, "session", session_id,
+		  "error", garret_code_name(why.code), NULL);
+	if (rc == -GARRET_NOT_FOUND) /* the connection was forgotten: nobody could be asked */
+		return;
+	if (enqueue(app, organisation, connection_id, session_id, why.code, &again) < 0)
+		app_event(app, "workspace_purge_lost", "connection", connection_id, "session",
+			  session_id, "error", garret_code_name(again.code), NULL);
+}
+
+/* ---- the queue ---- */
+
+static int dequeue(struct garret_app *app, const struct db_rows *r, size_t i,
+		   struct garret_error *err)
+{
+	return app_query(app,
+			 "DELETE FROM sandbox_purges WHERE organisation = ?1 AND connection = ?2 "
+			 "AND session_id = ?3",
+			 DB_ARGS(db_text(db_get_text(r, i, 0)), db_text(db_get_text(r, i, 1)),
+				 db_text(db_get_text(r, i, 2))),
+			 NULL, err);
+}
+
+/* Before it is tried: no two sweepers try it at once, and one that dies while it tries has tried it. */
+static int claim(struct garret_app *app, const struct db_rows *r, size_t i, bool *ret,
+		 struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	const int64_t tries = db_get_int(r, i, 3);
+	const double wait = fmin(FIRST_WAIT * exp2((double)MIN(tries, 20)), LONGEST_WAIT);
+	int rc = app_query(app,
+			   "UPDATE sandbox_purges SET tries = tries + 1, next_at = ?5 "
+			   "WHERE organisation = ?1 AND connection = ?2 AND session_id = ?3 "
+			   "AND tries = ?4",
+			   DB_ARGS(db_text(db_get_text(r, i, 0)), db_text(db_get_text(r, i, 1)),
+				   db_text(db_get_text(r, i, 2)), db_int(tries),
+				   db_real(app_now() + wait)),
+			   &rows, err);
+
+	*ret = rc == 0 && rows.changed > 0;
+	return rc;
+}
+
+static int try_again(struct garret_app *app, const struct db_rows *r, size_t i,
+		     struct garret_app_swept *ret, struct garret_error *err)
+{
+	struct garret_error why = { 0 };
+	bool ours;
+	int rc = claim(app, r, i, &ours, err);
+
+	if (rc < 0 || !ours)
+		return rc;
+	rc = remove_now(app, db_get_text(r, i, 0), db_get_text(r, i, 1), db_get_text(r, i, 2),
+			&why);
+	if (rc == 0 || rc == -GARRET_NOT_FOUND) {
+		ret->purged += rc == 0;
+		return dequeue(app, r, i, err);
+	}
+	ret->waiting++;
+	return app_query(app,
+			 "UPDATE sandbox_purges SET code = ?4 WHERE organisation = ?1 "
+			 "AND connection = ?2 AND session_id = ?3",
+			 DB_ARGS(db_text(db_get_text(r, i, 0)), db_text(db_get_text(r, i, 1)),
+				 db_text(db_get_text(r, i, 2)),
+				 db_text(garret_code_name(why.code))),
+			 NULL, err);
+}
+
+int app_purge_due(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	int rc = app_query(app,
+			   "SELECT organisation, connection, session_id, tries FROM sandbox_purges "
+			   "WHERE next_at <= ?1 ORDER BY next_at",
+			   DB_ARGS(db_real(app_now())), &rows, err);
+
+	for (size_t i = 0; rc == 0 && i < rows.rows; i++)
+		rc = try_again(app, &rows, i, ret, err);
+	return rc;
+}
+
+int app_purge_first(struct garret_app *app, const char *organisation, const char *connection_id,
+		    const char *session_id, struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	int rc = app_query(
+		app,
+		"SELECT organisation, connection, session_id FROM sandbox_purges WHERE "
+		"organisation = ?1 AND connection = ?2 AND session_id = ?3",
+		DB_ARGS(db_text(organisation), db_text(connection_id), db_text(session_id)), &rows,
+		err);
+
+	if (rc < 0 || !rows.rows)
+		return rc;
+	rc = remove_now(app, organisation, connection_id, session_id, err);
+	return rc < 0 ? garret_wrap(rc, err, "what had this name before is still there")
+		      : dequeue(app, &rows, 0, err);
+}
+
+static enum garret_code code_of(const char *name)
+{
+	for (int code = 1; code < GARRET_CODES; code++)
+		if (!strcmp(garret_code_name(code), name))
+			return (enum garret_code)code;
+	return GARRET_INTERNAL;
+}
+
+int garret_app_purge_list(struct garret_app *app, const char *organisation,
+			  struct garret_app_purge **ret, size_t *ret_n, struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	char org[GARRET_APP_ID];
+	int rc = app_id("organisation", organisation, org, err);
+
+	*ret = NULL;
+	*ret_n = 0;
+	if (rc == 0)
+		rc = app_query(app,
+			       "SELECT connection, session_id, tries, code, created_at, next_at "
+			       "FROM sandbox_purges WHERE organisation = ?1 ORDER BY created_at",
+			       DB_ARGS(db_text(org)), &rows, err);
+	if (rc < 0)
+		return rc;
+	*ret = xcalloc(rows.rows + 1, sizeof(**ret));
+	*ret_n = rows.rows;
+	for (size_t i = 0; i < rows.rows; i++) {
+		struct garret_app_purge *p = &(*ret)[i];
+
+		app_copy(p->connection_id, sizeof(p->connection_id), db_get_text(&rows, i, 0));
+		app_copy(p->session_id, sizeof(p->session_id), db_get_text(&rows, i, 1));
+		p->tries = (unsigned)db_get_int(&rows, i, 2);
+		p->code = code_of(db_get_text(&rows, i, 3));
+		p->created_at = db_get_real(&rows, i, 4);
+		p->next_at = db_get_real(&rows, i, 5);
+	}
+	return 0;
+}
