@@ -48,8 +48,6 @@ struct backend *backend_get(struct garret_provider *p, const struct garret_ref *
 			if (!at->dead && (!at->attach || at->box) && !strcmp(at->id, name))
 				b = at;
 	if (b) {
-		if (!b->refs)
-			provider_hold(p);
 		backend_hold(b);
 		return b;
 	}
@@ -83,8 +81,11 @@ unsigned backend_abilities(const struct backend *b)
 	return kind->abilities | (kind->more && b->box ? kind->more(b) : 0);
 }
 
+/* One that went on without a handle was the provider's alone; a handle holds the provider. */
 void backend_hold(struct backend *b)
 {
+	if (!b->refs && b->provider)
+		provider_hold(b->provider);
 	b->refs++;
 }
 

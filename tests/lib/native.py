@@ -90,6 +90,25 @@ def a_named_session_is_found_by_the_next_process_with_what_runs_in_it():
 
 
 @test
+def one_that_lives_on_is_destroyed_by_who_did_not_open_it():
+    d = state("left")
+    with Workspace(LIB, "native", state_dir=d, name="left") as w:
+        w.write("file", b"x")
+        ref = w.ref()
+    with Workspace(LIB, "native", ref=ref, state_dir=d) as w:
+        LIB.lib.garret_workspace_free(w.w)  # only the provider is left, which finds the session when it starts
+        w.w = None
+        LIB.call("garret_provider_destroy", w.provider, c.byref(Ref(b"native", b"left")))
+        LIB.call("garret_provider_destroy", w.provider, c.byref(Ref(b"native", b"left")))
+    with Workspace(LIB, "native", ref=ref, state_dir=d) as w:
+        try:
+            w.read("file")
+            raise AssertionError("what was destroyed is there")
+        except Failure as e:
+            assert e.code == "GONE", e
+
+
+@test
 def without_a_name_processes_end_and_files_stay():
     d = state("unnamed")
     with Workspace(LIB, "native", state_dir=d) as w:
