@@ -1,11 +1,165 @@
 /*
  * Files around the tools of a run: what an application puts into a workspace and takes out of it.
- * All of it survives a workspace that refuses: a failure of the workspace is part of the result,
- * never a reason to end the turn.
+ *
+ * All of it survives a workspace that refuses.  Whatever the workspace says (it is full, read-only,
+ * gone, its host is down, its shell failed) is part of the result, never a reason to end the turn:
+ * these functions return 0, or -CANCELLED when the handle was cancelled, or -MISUSE, -UNSUPPORTED
+ * and -INVALID for what the program itself gave wrong.  `refused` in a result is what the
+ * workspace said; GARRET_OK when it didn't refuse.
+ *
+ * A run that is NULL is "without a workspace".  Paths in results are relative to the working
+ * directory: an absolute one would lie at the root of a container, outside of what is kept.
+ *
+ * Texts in results are for the prompt, in UTF-8.  What strangers named or wrote stands in them
+ * in quotes, or as lines that begin with "| "; control characters are taken out of names.
+ *
+ * They block as the operations of the workspace do.  Each result is released by the function
+ * beside it, also after a failure, when it was zeroed before.
  */
 #ifndef GARRET_APP_FILES_H
 #define GARRET_APP_FILES_H
 
 #include "garret/app.h"
+
+/* ---- attachments ---- */
+
+enum garret_app_kind {
+	GARRET_APP_KIND_OTHER,
+	GARRET_APP_KIND_TEXT,
+	GARRET_APP_KIND_IMAGE,
+	GARRET_APP_KIND_PDF,
+	GARRET_APP_KIND_DOCX,
+	GARRET_APP_KIND_SPREADSHEET,
+	GARRET_APP_KIND_DOCUMENT,
+	GARRET_APP_KIND_PRESENTATION,
+	GARRET_APP_KIND_EMAIL,
+	GARRET_APP_KINDS
+};
+/* Borrowed, static. */
+GARRET_PUBLIC const char *garret_app_kind_name(enum garret_app_kind kind);
+/* By the media type, else by the end of the name; both may be NULL.  It doesn't look inside. */
+GARRET_PUBLIC enum garret_app_kind garret_app_kind_guess(const char *media_type, const char *name);
+
+#define GARRET_APP_SAFE_NAME 97 /* bytes with the NUL */
+/*
+ * A name that any file system and shell takes as one plain word: letters and digits of ASCII and
+ * "._-"; each other character is '_', as is a run of dots; it doesn't begin with one of "._-"; at
+ * most 96 characters, cut before the extension; "attachment" when nothing is left.
+ */
+GARRET_PUBLIC void garret_app_safe_name(const char *name, char ret[GARRET_APP_SAFE_NAME]);
+
+#define GARRET_APP_TURN_IMAGE_BYTES (20u << 20)
+#define GARRET_APP_TURN_TEXT_BYTES (96u << 10)
+#define GARRET_APP_HEAD_LINES 20
+#define GARRET_APP_HEAD_CHARACTERS 2000
+#define GARRET_APP_PASTE_CHARACTERS 32000 /* of one file, without a workspace */
+
+/* What the attachments of one turn share: what is left to be shown, and what was said already. */
+struct garret_app_turn;
+
+struct garret_app_turn_options {
+	size_t size;
+	uint64_t image_bytes; /* of images that are shown; 0: GARRET_APP_TURN_IMAGE_BYTES */
+	uint64_t text_bytes;  /* of the texts in the results; 0: GARRET_APP_TURN_TEXT_BYTES */
+	bool no_images;       /* the model sees none: none is shown */
+	/* Kinds that the environment's runtime reads by itself: no text beside those, but of email. */
+	const enum garret_app_kind *parsed;
+	size_t n_parsed;
+};
+/* For one thread at a time; the run (may be NULL) must stay open.  options may be NULL. */
+GARRET_PUBLIC int garret_app_turn_new(struct garret_app_run *run,
+				      const struct garret_app_turn_options *options,
+				      struct garret_app_turn **ret, struct garret_error *err);
+/* Returns NULL; NULL is fine. */
+GARRET_PUBLIC struct garret_app_turn *garret_app_turn_free(struct garret_app_turn *turn);
+
+/* A picture of a page, as the application made it. */
+struct garret_app_page {
+	const void *data;
+	size_t bytes;
+};
+
+struct garret_app_attachment {
+	size_t size;
+	const char *id;            /* a UUID; its first 8 digits keep files of one name apart */
+	const char *name;          /* as the sender called it */
+	const char *media_type;    /* NULL: it isn't known */
+	enum garret_app_kind kind; /* OTHER: it is guessed */
+	const void *data;          /* NULL: it couldn't be loaded ("" of an empty file) */
+	size_t bytes;
+	const char *text; /* what was extracted from it; NULL: nothing was */
+	/* To be shown in the place of the file itself: of a TIFF, which models don't take. */
+	const struct garret_app_page *pages;
+	size_t n_pages;
+};
+
+struct garret_app_attached {
+	char *text;      /* for the prompt; "" when this turn has no room for it */
+	char *path;      /* where the file is; NULL: it isn't in the workspace */
+	char *text_path; /* where its extracted text is; NULL: it isn't there */
+	bool written;    /* by this call; false when it was there already */
+	bool text_written;
+	bool processed; /* false: it could only be named */
+	bool dropped;   /* the turn's room for text is used up: it isn't named */
+	size_t shown; /* show so many: the first of `pages`, or, without pages, the file itself (1) */
+	size_t pages; /* that it has: of a TIFF, counted, and of what was given; 0: not known */
+	enum garret_code refused;
+};
+/*
+ * Put a file that came with a message into the workspace, as uploads/<8 digits>-<safe name>, and
+ * say so: its name, kind, size, path and first lines.  One that is there is not written again.
+ * Text extracted from a PDF, DOCX, spreadsheet, document, presentation or email stands beside it
+ * as <path>.txt.
+ *
+ * When the workspace doesn't take it, it has no path and its first lines are shown; it is never
+ * pasted whole.  Without a workspace its text is pasted, up to GARRET_APP_PASTE_CHARACTERS and what
+ * the turn has left.  What begins as a PNG, JPEG, GIF or WebP is shown in both cases, up to the
+ * application's inline_image_max_bytes and what the turn has left.
+ */
+GARRET_PUBLIC int garret_app_attach(struct garret_app_turn *turn,
+				    const struct garret_app_attachment *attachment,
+				    struct garret_app_attached *ret, struct garret_error *err);
+GARRET_PUBLIC void garret_app_attached_release(struct garret_app_attached *r);
+
+/* ---- images that a model made ---- */
+
+struct garret_app_stored {
+	char *path; /* NULL: it isn't in the workspace, or there is none */
+	char *text; /* what the model is told of that */
+	enum garret_code refused;
+};
+/*
+ * Put it at output/<safe name>, over one of that name.  Whatever comes of it, the image, its
+ * link and what it cost are the caller's, who has them still.
+ */
+GARRET_PUBLIC int garret_app_image_store(struct garret_app_run *run, const char *name,
+					 const void *data, size_t bytes,
+					 struct garret_app_stored *ret, struct garret_error *err);
+GARRET_PUBLIC void garret_app_stored_release(struct garret_app_stored *r);
+
+/* ---- artifacts: a file of the workspace that is published ---- */
+
+#define GARRET_APP_ARTIFACT_MAX (16u << 20)
+
+enum garret_app_artifact_answer {
+	GARRET_APP_ARTIFACT_READ,       /* data is what it holds */
+	GARRET_APP_ARTIFACT_REFUSED,    /* it may not be read */
+	GARRET_APP_ARTIFACT_OTHER_PATH, /* nothing to publish there: missing, a directory, empty */
+	GARRET_APP_ARTIFACT_CONTENT,    /* no workspace: the model is to give the content itself */
+	GARRET_APP_ARTIFACT_TOO_LARGE,
+	GARRET_APP_ARTIFACT_FAILED, /* the workspace failed */
+};
+struct garret_app_artifact {
+	enum garret_app_artifact_answer answer;
+	uint8_t *data; /* with a NUL behind it; NULL but for READ */
+	size_t bytes;
+	char *text; /* what the model is told; NULL for READ */
+	enum garret_code refused;
+};
+/* At most max_bytes (0: GARRET_APP_ARTIFACT_MAX; below 1 GiB) are read, whatever its size is. */
+GARRET_PUBLIC int garret_app_artifact_read(struct garret_app_run *run, const char *path,
+					   uint64_t max_bytes, struct garret_app_artifact *ret,
+					   struct garret_error *err);
+GARRET_PUBLIC void garret_app_artifact_release(struct garret_app_artifact *r);
 
 #endif
