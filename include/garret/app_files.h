@@ -162,4 +162,64 @@ GARRET_PUBLIC int garret_app_artifact_read(struct garret_app_run *run, const cha
 					   struct garret_error *err);
 GARRET_PUBLIC void garret_app_artifact_release(struct garret_app_artifact *r);
 
+/* ---- spills: outputs of tools that are too large for the context ---- */
+
+#define GARRET_APP_SPILL_MEMORY (64u << 20) /* bytes in all, without a workspace */
+
+/*
+ * A store of outputs, for one thread at a time; the run must stay open.  In a workspace they are
+ * below tool_output, which is reserved for them, and the run's list (shared with its delegates)
+ * names those that were written, to be pruned when it is closed.  Without a workspace they are in
+ * memory and go with the store.
+ */
+struct garret_app_spill;
+GARRET_PUBLIC struct garret_app_spill *garret_app_spill_new(struct garret_app_run *run);
+/* Returns NULL; NULL is fine. */
+GARRET_PUBLIC struct garret_app_spill *garret_app_spill_free(struct garret_app_spill *s);
+/*
+ * Keep an output as tool_output/<run>/<call>.<retry>.  *ret_handle (malloc()ed) is the path
+ * that the workspace resolves that to.  A call's id comes from a model: one that isn't a plain word of at
+ * most 64 letters, digits and "._-" stands there as a hash of it, so that no two are the same file.
+ * A workspace that refuses is an error here, with its code; nothing is in the run's list then.
+ */
+GARRET_PUBLIC int garret_app_spill_write(struct garret_app_spill *s, const char *call,
+					 unsigned retry, const void *data, size_t n,
+					 char **ret_handle, struct garret_error *err);
+/*
+ * From offset on, at most `bytes` (0: the whole, whatever offset is).  NOT_FOUND for what is no
+ * handle: not below tool_output of this workspace, or nothing is there.
+ */
+GARRET_PUBLIC int garret_app_spill_read(struct garret_app_spill *s, const char *handle,
+					uint64_t offset, size_t bytes, struct garret_bytes *ret,
+					struct garret_error *err);
+
+#define GARRET_APP_OUTPUT_LIMIT (48u << 10)
+#define GARRET_APP_OUTPUT_HEAD (4u << 10)
+#define GARRET_APP_OUTPUT_LEAST 512
+
+struct garret_app_output {
+	size_t size;
+	const char *call; /* and retry: as of garret_app_spill_write() */
+	unsigned retry;
+	const void *data; /* any bytes; as text it is repaired */
+	size_t bytes;
+	/* Bytes that may go to the model, at least GARRET_APP_OUTPUT_LEAST; 0: GARRET_APP_OUTPUT_LIMIT. */
+	size_t limit;
+	size_t head; /* bytes shown of one that was spilled; 0: GARRET_APP_OUTPUT_HEAD, or less to fit */
+};
+struct garret_app_reduced {
+	char *text;     /* instead of the output, within the limit; NULL: it goes as it is */
+	char *handle;   /* of the whole; NULL: it wasn't spilled */
+	bool truncated; /* it was cut and the rest is lost: the workspace refused */
+	enum garret_code refused;
+};
+/*
+ * An output within the limit is left alone.  A larger one is spilled, and the text is its
+ * beginning and its handle; when that is refused, the text is as much of it as fits, visibly cut.
+ */
+GARRET_PUBLIC int garret_app_reduce(struct garret_app_spill *s,
+				    const struct garret_app_output *output,
+				    struct garret_app_reduced *ret, struct garret_error *err);
+GARRET_PUBLIC void garret_app_reduced_release(struct garret_app_reduced *r);
+
 #endif

@@ -43,4 +43,12 @@ bool app_quote(struct strbuf *out, const void *data, size_t n, size_t lines, siz
 /* Pages of a TIFF; 0: it is none. */
 size_t app_tiff_pages(const void *data, size_t n);
 
+/* ---- what the platform keeps for itself in a workspace ---- */
+
+#define APP_SKILLS "skills"
+#define APP_SPILLS "tool_output"
+
+/* Is it a path that a spill may have: below root, without ".."? */
+bool app_spill_ours(const char *handle, const char *root);
+
 #endif

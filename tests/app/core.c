@@ -8,6 +8,7 @@
 
 #include "app/app_impl.h"
 #include "base/text.h"
+#include "world.h"
 
 void app_lock(struct garret_app *app)
 {
@@ -17,6 +18,22 @@ void app_lock(struct garret_app *app)
 void app_unlock(struct garret_app *app)
 {
 	(void)pthread_mutex_unlock(&app->lock);
+}
+
+struct garret_app_run *app_root(struct garret_app_run *run)
+{
+	return run->parent ? run->parent : run;
+}
+
+struct garret_app_run *core_recorded;
+enum garret_code core_refuses;
+
+int app_own_spills(struct garret_app_run *run, struct garret_error *err)
+{
+	if (core_refuses)
+		return garret_fail(err, core_refuses, "the database refuses");
+	core_recorded = run;
+	return 0;
 }
 
 void app_event(struct garret_app *app, const char *event, ...)

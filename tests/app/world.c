@@ -66,6 +66,7 @@ static struct world *begin(const char *provider, const char *const *settings,
 	x->app.event_data = x;
 	(void)pthread_mutex_init(&x->app.lock, NULL);
 	x->run.app = &x->app;
+	x->run.spills = app_spills_new();
 	map_init(&x->run.staged);
 	(void)snprintf(x->run.facts.run, sizeof(x->run.facts.run), "%032d", 1);
 	(void)snprintf(x->run.facts.organisation, sizeof(x->run.facts.organisation), "%032d", 7);
@@ -109,6 +110,7 @@ void world_use(struct world *x, struct garret_workspace *w)
 	garret_workspace_free(x->run.workspace);
 	assert_int_equal(garret_wrap_guarded(w, guard, x, &x->run.workspace, NULL), 0);
 	garret_workspace_free(w);
+	x->run.bare = x->run.workspace;
 }
 
 void world_refuse(struct world *x, enum garret_operation op, const char *path,
@@ -141,6 +143,7 @@ void world_end(struct world *x)
 
 	map_foreach(&x->run.staged, free_value, NULL);
 	map_release(&x->run.staged);
+	x->run.spills = app_spills_drop(x->run.spills);
 	if (*x->dir && garret_workspace_ref(x->bare, &ref) == 0)
 		assert_int_equal(garret_provider_destroy(x->provider, &ref, NULL), 0);
 	garret_workspace_free(x->run.workspace);
@@ -155,6 +158,8 @@ void world_end(struct world *x)
 		free(command);
 	}
 	world_unmeasured = false;
+	core_recorded = NULL;
+	core_refuses = GARRET_OK;
 	free(x);
 }
 

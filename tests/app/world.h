@@ -44,6 +44,10 @@ void world_put(struct world *x, const char *path, const char *text);
 char *world_get(struct world *x, const char *path);
 bool world_has(struct world *x, const char *path);
 
+/* Whose list of spills was put on record last; what the record answers. */
+extern struct garret_app_run *core_recorded;
+extern enum garret_code core_refuses;
+
 /* What the workspace's walks say of sizes: nothing (see --wrap in meson.build). */
 extern bool world_unmeasured;
 
