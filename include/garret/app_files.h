@@ -222,4 +222,81 @@ GARRET_PUBLIC int garret_app_reduce(struct garret_app_spill *s,
 				    struct garret_app_reduced *ret, struct garret_error *err);
 GARRET_PUBLIC void garret_app_reduced_release(struct garret_app_reduced *r);
 
+/* ---- skills ---- */
+
+#define GARRET_APP_SKILL_BODY "SKILL.md"
+#define GARRET_APP_SKILL_MAX_BYTES (256u << 10) /* of a file that is proposed */
+#define GARRET_APP_SKILL_MAX_FILES 200          /* that are proposed, in all */
+
+struct garret_app_skill_file {
+	const char *name; /* one component */
+	const void *data;
+	size_t bytes;
+};
+struct garret_app_skill {
+	size_t size;
+	const char *name;        /* [A-Za-z0-9][A-Za-z0-9._-]{0,63}: the name of its directory */
+	const char *description; /* UTF-8 */
+	const char *body;        /* UTF-8, without front matter */
+	const struct garret_app_skill_file *files;
+	size_t n_files;
+};
+struct garret_app_skills_staged {
+	size_t written;        /* files */
+	size_t refused;        /* files that aren't there: the workspace, or a name that is none */
+	enum garret_code code; /* what it said last of those; INVALID of a name */
+};
+/*
+ * Put them at skills/<name>/SKILL.md (with front matter: name, description) and beside it, over
+ * what is there.  The run remembers what it staged.  It never fails the run.
+ */
+GARRET_PUBLIC int garret_app_skills_stage(struct garret_app_run *run,
+					  const struct garret_app_skill *skills, size_t n,
+					  struct garret_app_skills_staged *ret,
+					  struct garret_error *err);
+
+enum garret_app_proposal_kind {
+	GARRET_APP_PROPOSAL_BODY,     /* SKILL.md of a staged skill was changed */
+	GARRET_APP_PROPOSAL_RESOURCE, /* a file beside it is new or was changed */
+	GARRET_APP_PROPOSAL_SKILL,    /* SKILL.md of a skill that this run didn't stage */
+};
+struct garret_app_proposal {
+	enum garret_app_proposal_kind kind;
+	char *skill, *file; /* names; file is GARRET_APP_SKILL_BODY of a body */
+	char *path;
+	uint8_t *data; /* the whole file, with a NUL behind it */
+	size_t bytes;
+	bool is_new;       /* nothing of that path was staged */
+	char *description; /* of a body: as its front matter says, "" without; else NULL */
+	const char *body;  /* of a body: what is behind the front matter, inside data; else NULL */
+};
+struct garret_app_proposal_refused {
+	char *path;
+	const char *why; /* static text */
+};
+struct garret_app_proposals {
+	struct garret_app_proposal *proposal;
+	size_t n;
+	struct garret_app_proposal_refused *refused; /* with the reason; not proposed */
+	size_t n_refused;
+	enum garret_code code; /* why nothing could be collected; GARRET_OK */
+};
+/*
+ * What the run changed in skills/, compared with what it staged: proposals for a person, never an
+ * edit.  Exactly skills/<name>/<file>: what is nested deeper belongs to no skill, links are not
+ * followed.  Deleted files are no change.  A file above GARRET_APP_SKILL_MAX_BYTES is refused, not
+ * cut.  A skill whose SKILL.md is missing or unusable is refused whole.
+ *
+ * Front matter is what stands between a first line "---" and the next: lines of `key: value`, each
+ * key once.  A value is plain (which may go on in indented lines), quoted ('...', or "..." as in
+ * JSON), a block (| or >, with + or -), a list in [] on one line, or nothing with one indented level
+ * of `key: value` or `- value` below it; comments, blank lines.  Everything else of YAML (anchors,
+ * tags, {}, tabs, ...) is mangled, and refused, as are a description that is no text and what isn't
+ * UTF-8.
+ */
+GARRET_PUBLIC int garret_app_skills_collect(struct garret_app_run *run,
+					    struct garret_app_proposals *ret,
+					    struct garret_error *err);
+GARRET_PUBLIC void garret_app_proposals_release(struct garret_app_proposals *r);
+
 #endif

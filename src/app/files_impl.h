@@ -51,4 +51,17 @@ size_t app_tiff_pages(const void *data, size_t n);
 /* Is it a path that a spill may have: below root, without ".."? */
 bool app_spill_ours(const char *handle, const char *root);
 
+/* ---- skills ---- */
+
+/* One component, UTF-8 without control characters. */
+bool app_skill_file_name(const char *name);
+
+/*
+ * NULL, or what is wrong (static).  text is valid UTF-8 and ends with a NUL.  *ret_body is where
+ * the body begins; *ret_description is malloc()ed, "" without.
+ */
+const char *app_front_matter(const char *text, const char **ret_body, char **ret_description);
+/* The front matter of a name and a description. */
+void app_front_matter_put(struct strbuf *out, const char *name, const char *description);
+
 #endif
