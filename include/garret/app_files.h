@@ -299,4 +299,85 @@ GARRET_PUBLIC int garret_app_skills_collect(struct garret_app_run *run,
 					    struct garret_error *err);
 GARRET_PUBLIC void garret_app_proposals_release(struct garret_app_proposals *r);
 
+/* ---- files that go with a channel's reply ---- */
+
+#define GARRET_APP_REPLY_FILES 3
+#define GARRET_APP_REPLY_BYTES (8u << 20) /* of each */
+#define GARRET_APP_SNAPSHOT_DEPTH 32
+#define GARRET_APP_SNAPSHOT_ENTRIES 20000
+
+/* Which paths there are. */
+struct garret_app_snapshot;
+/*
+ * *ret NULL: it couldn't be taken (or there is more than a snapshot holds), and nothing will be
+ * posted: what is new couldn't be told.
+ */
+GARRET_PUBLIC int garret_app_snapshot_take(struct garret_app_run *run,
+					   struct garret_app_snapshot **ret,
+					   struct garret_error *err);
+/* Returns NULL; NULL is fine. */
+GARRET_PUBLIC struct garret_app_snapshot *garret_app_snapshot_free(struct garret_app_snapshot *s);
+
+struct garret_app_reply_file {
+	char *path, *name;
+	uint8_t *data;
+	size_t bytes;
+};
+struct garret_app_reply {
+	struct garret_app_reply_file file[GARRET_APP_REPLY_FILES];
+	size_t n;
+	size_t left_out; /* new files that aren't here: too many, too large, or they can't be read */
+	enum garret_code code; /* why there is none; GARRET_OK */
+};
+/*
+ * Files that are new since `before` (NULL: nothing is posted), by path: shallow ones first, then
+ * by name; nothing below uploads, skills and tool_output, no links.
+ */
+GARRET_PUBLIC int garret_app_reply_files(struct garret_app_run *run,
+					 const struct garret_app_snapshot *before,
+					 struct garret_app_reply *ret, struct garret_error *err);
+GARRET_PUBLIC void garret_app_reply_release(struct garret_app_reply *r);
+
+/* ---- browsing, for people ---- */
+
+#define GARRET_APP_BROWSE_DEPTH 6
+#define GARRET_APP_BROWSE_ENTRIES 2000
+#define GARRET_APP_THUMBNAILS 24              /* of a page */
+#define GARRET_APP_THUMBNAIL_BYTES (4u << 20) /* of its source */
+/*
+ * The pictures are the application's to make: it reads the source, refuses one of more than
+ * GARRET_APP_THUMBNAIL_PIXELS before it decodes it, and shrinks it to fit WIDTH x HEIGHT.
+ */
+#define GARRET_APP_THUMBNAIL_PIXELS (16u << 20)
+#define GARRET_APP_THUMBNAIL_WIDTH 160
+#define GARRET_APP_THUMBNAIL_HEIGHT 128
+
+struct garret_app_browsed {
+	char *path; /* relative */
+	enum garret_type type;
+	uint64_t bytes; /* GARRET_SIZE_UNKNOWN */
+	int64_t modified_ns;
+	bool thumbnail; /* an image of a size that one is made of, among the first of the page */
+};
+struct garret_app_browse {
+	struct garret_app_browsed *entry;
+	size_t n;
+	bool truncated;        /* there is more, or something lies deeper */
+	char *unreadable;      /* "unreadable because ..."; never an empty list instead */
+	enum garret_code code; /* the same for a program; GARRET_OK */
+};
+/* What is in a workspace, such as a row's document (garret_app_document_open()). */
+GARRET_PUBLIC int garret_app_browse(struct garret_workspace *w, struct garret_app_browse *ret,
+				    struct garret_error *err);
+/*
+ * The same of a list that came another way, such as a service's archive routes, which start
+ * nothing: `name` of an entry is its path below the working directory.  list NULL: it couldn't
+ * be had, and why.  No I/O.  What the platform keeps for itself (skills, tool_output) is hidden, as
+ * is a name that leads out.
+ */
+GARRET_PUBLIC void garret_app_browse_list(const struct garret_list *list,
+					  const struct garret_error *why,
+					  struct garret_app_browse *ret);
+GARRET_PUBLIC void garret_app_browse_release(struct garret_app_browse *r);
+
 #endif
