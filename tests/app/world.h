@@ -1,6 +1,9 @@
 /*
  * A run that was made by hand, around a workspace that does what a test wants: its operations are
  * counted, and those that a rule names are refused.
+ *
+ * Names of tests tell which line of the specification they prove: D8_3 is item 3 of its section D8,
+ * D12_20 the twentieth of the items that D12 lists, from attachments to skills.
  */
 #ifndef TESTS_APP_WORLD_H
 #define TESTS_APP_WORLD_H
