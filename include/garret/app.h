@@ -165,8 +165,8 @@ struct garret_app_connection {
 /*
  * Register one, or change the one of c->id.  token NULL leaves what is sealed ("" removes it).  The
  * first one of an organisation becomes its default, and a new default takes the place of the
- * old.  INVALID names what is wrong: a host without an address, a cloud account without a token
- * of its own (the environment's is never used).  EXISTS: another has that name.
+ * old.  INVALID names what is wrong: a host without an address, a service or a cloud account without
+ * a token of its own (the environment's is never used).  EXISTS: another has that name.
  */
 GARRET_PUBLIC int garret_app_connection_put(struct garret_app *app, const char *organisation,
 					    struct garret_app_connection *c, const char *token,

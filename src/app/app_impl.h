@@ -153,13 +153,19 @@ int app_connection_open(struct garret_app *app, const char *organisation, const 
 int app_place_resolve(struct garret_app *app, const char *organisation, const char *connection_id,
 		      struct garret_app_connection *ret, char **ret_token, uint64_t *ret_changes,
 		      struct garret_error *err);
-/* The provider for a key on it.  No I/O but the database's. */
+enum app_place_use {
+	APP_PLACE_SHARED,
+	APP_PLACE_OF_ITS_OWN, /* a handle of another that wasn't used yet isn't touched by what is done in it */
+};
+/* The provider for a key on it; runtime NULL: whichever.  No I/O but the database's. */
 int app_place_get(struct garret_app *app, const char *organisation, const char *connection_id,
-		  const char *key, const char *runtime, struct app_place **ret,
-		  struct garret_error *err);
+		  const char *key, const char *runtime, enum app_place_use use,
+		  struct app_place **ret, struct garret_error *err);
 struct garret_provider *app_place_provider(struct app_place *p);
 /* Nobody new gets this one: what it knows of the environment is over. */
 void app_place_spoil(struct garret_app *app, struct app_place *p);
+/* What was there was removed: so is what was kept for it, when nobody uses it any more. */
+void app_place_emptied(struct app_place *p);
 void app_place_put(struct garret_app *app, struct app_place *p); /* NULL is fine */
 
 /* ---- document.c ---- */

@@ -81,6 +81,20 @@ static int check_address(const struct garret_app_connection *c, struct garret_er
 				  kinds[c->kind], wanted);
 }
 
+/* As it goes into a header. */
+static int check_token_text(const char *token, struct garret_error *err)
+{
+	size_t n = 0;
+
+	while (token[n] > ' ' && token[n] <= '~')
+		n++;
+	return !token[n] && n <= TOKEN_MAX
+		       ? 0
+		       : garret_fail(err, GARRET_INVALID,
+				     "token: at most %d characters of ASCII without blanks",
+				     TOKEN_MAX);
+}
+
 static int check(const struct garret_app_connection *c, const char *token, struct garret_error *err)
 {
 	const char *empty = strnlen(c->address, sizeof(c->address)) ? NULL : c->address;
@@ -101,9 +115,7 @@ static int check(const struct garret_app_connection *c, const char *token, struc
 		rc = garret_fail(err, GARRET_INVALID, "account: only daytona has one");
 	if (rc == 0)
 		rc = app_check_text("runtime", c->runtime, 0, sizeof(c->runtime) - 1, err);
-	if (rc == 0 && token)
-		rc = app_check_text("token", token, 0, TOKEN_MAX, err);
-	return rc;
+	return rc == 0 && token ? check_token_text(token, err) : rc;
 }
 
 /* ---- reading ---- */
@@ -275,21 +287,22 @@ static int put(struct garret_app *app, const char *organisation, struct garret_a
 		       : rc;
 }
 
-/* A cloud account is its token. */
-static int check_account(struct garret_app *app, const char *organisation,
-			 const struct garret_app_connection *c, struct garret_error *err)
+/* What asks for a token gets the organisation's own, never one of the environment. */
+static int check_token(struct garret_app *app, const char *organisation,
+		       const struct garret_app_connection *c, struct garret_error *err)
 {
 	autorows struct db_rows rows = DB_ROWS_INIT;
 	int rc;
 
-	if (c->kind != GARRET_APP_DAYTONA)
+	if (c->kind != GARRET_APP_DAYTONA && c->kind != GARRET_APP_SANDBOXD)
 		return 0;
 	rc = db_query(app->db,
 		      "SELECT token FROM sandbox_connections WHERE organisation = ?1 AND id = ?2",
 		      DB_ARGS(db_text(organisation), db_text(c->id)), &rows, err);
 	if (rc == 0 && db_get(&rows, 0, 0)->type == DB_NULL)
 		rc = garret_fail(err, GARRET_INVALID,
-				 "token: a daytona account needs the organisation's own key");
+				 "token: a connection of kind %s needs the organisation's own",
+				 kinds[c->kind]);
 	return rc;
 }
 
@@ -318,7 +331,7 @@ int garret_app_connection_put(struct garret_app *app, const char *organisation,
 	if (rc == 0)
 		rc = put(app, org, &c, token, is_new, err);
 	if (rc == 0)
-		rc = check_account(app, org, &c, err);
+		rc = check_token(app, org, &c, err);
 	rc = db_end(app->db, rc, err);
 	app_unlock(app);
 	return rc < 0 ? rc : garret_app_connection_get(app, org, c.id, given, err);

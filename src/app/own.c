@@ -36,13 +36,17 @@ enum {
 
 /* ---- spills as text ---- */
 
-static char *format_spills(const struct app_spills *s)
+static char *format_spills(struct garret_app *app, const struct app_spills *s)
 {
-	json_t *list = s->n ? json_array() : NULL;
+	json_t *list = NULL;
 	char *text;
 
+	app_lock(app); /* a delegate may be adding to it */
+	if (s->n)
+		list = json_array();
 	for (size_t i = 0; i < s->n; i++)
 		(void)json_array_append_new(list, json_string(s->path[i]));
+	app_unlock(app);
 	text = list ? json_dumps(list, JSON_COMPACT) : NULL;
 	json_decref(list);
 	return text;
@@ -175,7 +179,7 @@ int app_own_ref(struct garret_app_run *run, struct garret_error *err)
 
 int app_own_spills(struct garret_app_run *run, struct garret_error *err)
 {
-	autofree char *spills = format_spills(run->spills);
+	autofree char *spills = format_spills(run->app, run->spills);
 
 	return app_query(
 		run->app,
@@ -225,6 +229,7 @@ static int revive(struct garret_app *app, const struct db_rows *r, size_t i,
 	run->sandbox.backend = service ? GARRET_APP_SERVICE : GARRET_APP_STATE;
 	(void)garret_app_scope_parse(db_get_text(r, i, SCOPE), &run->sandbox.session_scope, NULL);
 	restore(run, r, i);
+	/* Of one that did nothing there is nothing to be opened. */
 	if (run->begun || run->spills->n)
 		rc = app_run_build(run, run->begun, err);
 	if (rc == 0)

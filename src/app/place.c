@@ -3,9 +3,12 @@
  * so one environment and its connections; a connection that was changed, or whose environment was
  * lost, gives the next run a new one.
  */
+#include <fcntl.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 
 #include "app/app_impl.h"
 #include "base/auto.h"
@@ -18,6 +21,8 @@ struct app_place {
 	char connection[GARRET_APP_ID], key[GARRET_APP_KEY], runtime[GARRET_APP_NAME];
 	uint64_t changes; /* of the connection */
 	struct garret_provider *provider;
+	char *state_dir; /* of this machine's sessions; else NULL */
+	bool emptied;
 };
 
 struct settings {
@@ -81,7 +86,7 @@ static struct app_place *cached(struct garret_app *app, const char *connection, 
 
 	list_foreach (p, &app->places, link)
 		if (!p->spoiled && p->changes == changes && !strcmp(p->connection, connection) &&
-		    !strcmp(p->key, key) && !strcmp(p->runtime, runtime))
+		    !strcmp(p->key, key) && (!runtime || !strcmp(p->runtime, runtime)))
 			return p;
 	return NULL;
 }
@@ -99,6 +104,8 @@ static int place_new(struct garret_app *app, const struct garret_app_connection 
 		return rc;
 	}
 	p->changes = changes;
+	if (c->kind == GARRET_APP_NATIVE)
+		p->state_dir = xasprintf("%s/%s", c->address, key);
 	app_copy(p->connection, sizeof(p->connection), c->id);
 	app_copy(p->key, sizeof(p->key), key);
 	app_copy(p->runtime, sizeof(p->runtime), runtime);
@@ -121,8 +128,8 @@ int app_place_resolve(struct garret_app *app, const char *organisation, const ch
 }
 
 int app_place_get(struct garret_app *app, const char *organisation, const char *connection_id,
-		  const char *key, const char *runtime, struct app_place **ret,
-		  struct garret_error *err)
+		  const char *key, const char *runtime, enum app_place_use use,
+		  struct app_place **ret, struct garret_error *err)
 {
 	struct garret_app_connection c;
 	autofree char *token = NULL;
@@ -132,11 +139,13 @@ int app_place_get(struct garret_app *app, const char *organisation, const char *
 	*ret = NULL;
 	if (rc == 0) {
 		(void)pthread_mutex_lock(&app->place_lock);
-		runtime = *runtime ? runtime : c.runtime;
-		*ret = cached(app, c.id, changes, key, runtime);
+		if (use != APP_PLACE_OF_ITS_OWN)
+			*ret = cached(app, c.id, changes, key, runtime);
 		if (!*ret)
-			rc = place_new(app, &c, organisation, key, runtime, token, changes, ret,
-				       err);
+			rc = place_new(app, &c, organisation, key, runtime ? runtime : c.runtime,
+				       token, changes, ret, err);
+		if (*ret && use == APP_PLACE_OF_ITS_OWN)
+			(*ret)->spoiled = true;
 		if (*ret)
 			(*ret)->refs++;
 		(void)pthread_mutex_unlock(&app->place_lock);
@@ -154,8 +163,32 @@ struct garret_provider *app_place_provider(struct app_place *p)
 void app_place_spoil(struct garret_app *app, struct app_place *p)
 {
 	(void)pthread_mutex_lock(&app->place_lock);
-	p->spoiled = true;
+	/* On this machine two providers can't share a state directory, and one is never mistaken. */
+	p->spoiled = !p->state_dir;
 	(void)pthread_mutex_unlock(&app->place_lock);
+}
+
+void app_place_emptied(struct app_place *p)
+{
+	p->emptied = true;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	(void)st;
+	(void)type;
+	(void)at;
+	return remove(path); /* the first that can't be removed ends it */
+}
+
+/* What the engine kept for a session that is gone, unless somebody begins a new one there just now. */
+static void remove_state(const char *dir)
+{
+	autofree char *lock = xasprintf("%s/lock", dir);
+	autoclose int fd = open(lock, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+		(void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
 void app_place_put(struct garret_app *app, struct app_place *p)
@@ -166,6 +199,9 @@ void app_place_put(struct garret_app *app, struct app_place *p)
 	if (!--p->refs) {
 		list_remove(&p->link);
 		garret_provider_free(p->provider);
+		if (p->emptied && p->state_dir)
+			remove_state(p->state_dir);
+		free(p->state_dir);
 		free(p);
 	}
 	(void)pthread_mutex_unlock(&app->place_lock);

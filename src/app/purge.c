@@ -12,18 +12,24 @@
 #define FIRST_WAIT 10.0
 #define LONGEST_WAIT 3600.0
 
+/* True in *ret_forgotten: there is no such connection any more, so nobody could be asked. */
 static int remove_now(struct garret_app *app, const char *organisation, const char *connection_id,
-		      const char *session_id, struct garret_error *err)
+		      const char *session_id, enum app_place_use use, bool *ret_forgotten,
+		      struct garret_error *err)
 {
 	struct app_place *place = NULL;
 	struct garret_ref ref;
-	int rc = app_place_get(app, organisation, connection_id, session_id, "", &place, err);
+	int rc =
+		app_place_get(app, organisation, connection_id, session_id, NULL, use, &place, err);
 
+	*ret_forgotten = rc == -GARRET_NOT_FOUND;
 	if (rc == 0)
 		rc = garret_ref_make(&ref, garret_provider_name(app_place_provider(place)),
 				     session_id, err);
 	if (rc == 0)
 		rc = garret_provider_destroy(app_place_provider(place), &ref, err);
+	if (rc == 0)
+		app_place_emptied(place);
 	app_place_put(app, place);
 	return rc;
 }
@@ -47,15 +53,15 @@ void app_purge(struct garret_app *app, const char *organisation, const char *con
 	       const char *session_id)
 {
 	struct garret_error why = { 0 }, again = { 0 };
-	int rc = remove_now(app, organisation, connection_id, session_id, &why);
+	bool forgotten;
 
-	if (rc == 0)
+	if (remove_now(app, organisation, connection_id, session_id, APP_PLACE_SHARED, &forgotten,
+		       &why) == 0)
 		return;
 	app_event(app, "workspace_purge_failed", "connection", connection_id, "session", session_id,
 		  "error", garret_code_name(why.code), NULL);
-	if (rc == -GARRET_NOT_FOUND) /* the connection was forgotten: nobody could be asked */
-		return;
-	if (enqueue(app, organisation, connection_id, session_id, why.code, &again) < 0)
+	if (!forgotten &&
+	    enqueue(app, organisation, connection_id, session_id, why.code, &again) < 0)
 		app_event(app, "workspace_purge_lost", "connection", connection_id, "session",
 			  session_id, "error", garret_code_name(again.code), NULL);
 }
@@ -97,14 +103,14 @@ static int try_again(struct garret_app *app, const struct db_rows *r, size_t i,
 		     struct garret_app_swept *ret, struct garret_error *err)
 {
 	struct garret_error why = { 0 };
-	bool ours;
+	bool ours, forgotten;
 	int rc = claim(app, r, i, &ours, err);
 
 	if (rc < 0 || !ours)
 		return rc;
 	rc = remove_now(app, db_get_text(r, i, 0), db_get_text(r, i, 1), db_get_text(r, i, 2),
-			&why);
-	if (rc == 0 || rc == -GARRET_NOT_FOUND) {
+			APP_PLACE_SHARED, &forgotten, &why);
+	if (rc == 0 || forgotten) {
 		ret->purged += rc == 0;
 		return dequeue(app, r, i, err);
 	}
@@ -135,6 +141,7 @@ int app_purge_first(struct garret_app *app, const char *organisation, const char
 		    const char *session_id, struct garret_error *err)
 {
 	autorows struct db_rows rows = DB_ROWS_INIT;
+	bool forgotten;
 	int rc = app_query(
 		app,
 		"SELECT organisation, connection, session_id FROM sandbox_purges WHERE "
@@ -144,7 +151,8 @@ int app_purge_first(struct garret_app *app, const char *organisation, const char
 
 	if (rc < 0 || !rows.rows)
 		return rc;
-	rc = remove_now(app, organisation, connection_id, session_id, err);
+	rc = remove_now(app, organisation, connection_id, session_id, APP_PLACE_OF_ITS_OWN,
+			&forgotten, err);
 	return rc < 0 ? garret_wrap(rc, err, "what had this name before is still there")
 		      : dequeue(app, &rows, 0, err);
 }

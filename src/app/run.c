@@ -94,7 +94,7 @@ static int build_session(struct garret_app_run *run, bool attach, struct garret_
 {
 	struct garret_provider *p;
 	int rc = app_place_get(run->app, run->facts.organisation, run->connection.id, run->key,
-			       run->sandbox.runtime, &run->place, err);
+			       run->sandbox.runtime, APP_PLACE_SHARED, &run->place, err);
 
 	if (rc < 0)
 		return rc;
@@ -295,11 +295,12 @@ static void close_run(struct garret_app_run *run, bool parked)
 {
 	struct garret_error why = { 0 };
 
-	app_session_end(run);
-	if (!parked && run->document)
-		app_document_tidy(run);
-	else if (!parked)
+	if (run->place)
+		app_session_end(run);
+	if (!parked && run->place)
 		app_spills_prune(run);
+	else if (!parked && run->document)
+		app_document_tidy(run);
 	if (!parked)
 		remove_own(run);
 	(void)app_spool_flush(run->app, NULL); /* later, if not now */
@@ -312,7 +313,7 @@ struct garret_app_run *garret_app_run_close(struct garret_app_run *run, unsigned
 {
 	if (!run)
 		return NULL;
-	if (!run->visit && !run->parent && run->bare)
+	if (!run->visit && !run->parent)
 		close_run(run, flags & GARRET_APP_PARKED);
 	return app_run_free(run);
 }
