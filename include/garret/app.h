@@ -200,6 +200,13 @@ GARRET_PUBLIC int garret_app_connection_remove(struct garret_app *app, const cha
 GARRET_PUBLIC int garret_app_run_open(struct garret_app *app, const struct garret_app_facts *facts,
 				      const struct garret_app_sandbox *sandbox,
 				      struct garret_app_run **ret, struct garret_error *err);
+/*
+ * Go on with one that was parked or detached, or whose process is gone, with what it had: its spills, and
+ * of a run-scoped one its document or environment.  NOT_FOUND; CONFLICT when it is open.
+ */
+GARRET_PUBLIC int garret_app_run_resume(struct garret_app *app, const char *organisation,
+					const char *run, struct garret_app_run **ret,
+					struct garret_error *err);
 /* Borrowed, for garret_choose() and the tools; recorded when it is of a service. */
 GARRET_PUBLIC struct garret_workspace *garret_app_run_workspace(struct garret_app_run *run);
 
@@ -228,7 +235,11 @@ GARRET_PUBLIC int garret_app_run_report(struct garret_app_run *run, const struct
 					bool lost, struct garret_error *err);
 
 enum garret_app_close_flags {
-	GARRET_APP_PARKED = 1 << 0, /* it waits for a person: its spills and environment are kept */
+	GARRET_APP_PARKED =
+		1
+		<< 0, /* it waits for a person: its spills and environment are kept, for 30 days */
+	/* Another call goes on with it (garret_app_run_resume()), in this process or another; kept for a lease. */
+	GARRET_APP_DETACHED = 1 << 1,
 };
 /*
  * Close it and free it: record the session in its row, or make the row forget the one that was lost

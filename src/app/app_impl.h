@@ -210,9 +210,13 @@ int app_own_begin(struct garret_app_run *run, struct garret_error *err);
 int app_own_ref(struct garret_app_run *run, struct garret_error *err);
 /* Its list of spills has changed. */
 int app_own_spills(struct garret_app_run *run, struct garret_error *err);
-/* parked: keep it, for who takes it over. */
-int app_own_end(struct garret_app_run *run, bool parked, struct garret_error *err);
-/* Those that nobody can close any more are ours; the run of the next one, or NULL, in *ret. */
+/* How a run ends: for good, or for who takes it over. */
+enum app_ending { APP_ENDED, APP_PARKED, APP_DETACHED };
+int app_own_end(struct garret_app_run *run, enum app_ending how, struct garret_error *err);
+/* One that was parked or detached, or whose process is gone, by its id; without a workspace yet. */
+int app_own_resume(struct garret_app *app, const char *organisation, const char *run,
+		   struct garret_app_run **ret, struct garret_error *err);
+/* Those that nobody can close any more are ours; the next one (as above), or NULL, in *ret. */
 int app_own_orphan(struct garret_app *app, struct garret_app_run **ret, struct garret_error *err);
 /* Ours show that they are alive. */
 int app_own_alive(struct garret_app *app, struct garret_error *err);

@@ -12,9 +12,9 @@
 #include "base/mem.h"
 
 #define PARKED_FOR (30 * 86400.0) /* then nobody will come back to it */
-#define COLUMNS                                                                                   \
-	"organisation, run, agent, scope_key, scope, backend, connection, session_id, attached, " \
-	"session_epoch, lost, parked, document, spills, owner, seen_at"
+#define COLUMNS                                                                                 \
+	"organisation, run, agent, scope_key, scope, backend, connection, session_id, parked, " \
+	"document, spills, owner, seen_at, runtime, include_execute"
 enum {
 	ORGANISATION,
 	RUN,
@@ -24,14 +24,13 @@ enum {
 	BACKEND,
 	CONNECTION,
 	SESSION,
-	ATTACHED,
-	EPOCH,
-	LOST,
 	PARKED,
 	DOCUMENT,
 	SPILLS,
 	OWNER,
-	SEEN
+	SEEN,
+	RUNTIME,
+	EXECUTE
 };
 
 /* ---- spills as text ---- */
@@ -142,14 +141,15 @@ static int insert(struct garret_app_run *run, struct garret_error *err)
 	return app_query(
 		run->app,
 		"INSERT INTO sandbox_runs(organisation, run, agent, scope_key, scope, backend, "
-		"connection, session_epoch, attached, lost, parked, owner, opened_at, seen_at) "
-		"VALUES(?1,?2,?3,?4,?5,?6,?7,0,0,0,0,?8,?9,?9)",
+		"connection, runtime, include_execute, parked, owner, opened_at, seen_at) "
+		"VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,0,?10,?11,?11)",
 		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
 			db_text(run->facts.agent), db_text(run->key),
 			db_text(garret_app_scope_name(run->sandbox.session_scope)),
 			db_text(service ? "service" : "state"),
-			db_text(service ? run->connection.id : NULL),
-			db_text(app_spool_owner(run->app)), db_real(app_now())),
+			db_text(service ? run->connection.id : NULL), db_text(run->sandbox.runtime),
+			db_int(run->sandbox.include_execute), db_text(app_spool_owner(run->app)),
+			db_real(app_now())),
 		NULL, err);
 }
 
@@ -188,16 +188,16 @@ int app_own_spills(struct garret_app_run *run, struct garret_error *err)
 		NULL, err);
 }
 
-int app_own_end(struct garret_app_run *run, bool parked, struct garret_error *err)
+int app_own_end(struct garret_app_run *run, enum app_ending how, struct garret_error *err)
 {
 	const char *text = run->document ? app_document_text(run->document) : NULL;
 
-	if (parked)
+	if (how != APP_ENDED)
 		return app_query(run->app,
-				 "UPDATE sandbox_runs SET parked = 1, document = ?3, seen_at = ?4 "
+				 "UPDATE sandbox_runs SET parked = ?5, document = ?3, seen_at = ?4 "
 				 "WHERE organisation = ?1 AND run = ?2",
 				 DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
-					 db_text(text), db_real(app_now())),
+					 db_text(text), db_real(app_now()), db_int(how)),
 				 NULL, err);
 	return app_query(run->app, "DELETE FROM sandbox_runs WHERE organisation = ?1 AND run = ?2",
 			 DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run)), NULL,
@@ -213,36 +213,34 @@ int app_own_alive(struct garret_app *app, struct garret_error *err)
 
 /* ---- orphans ---- */
 
-/* As its row tells; its workspace is opened by ref when there was one, for closing it only. */
-static int revive(struct garret_app *app, const struct db_rows *r, size_t i,
-		  struct garret_app_run **ret, struct garret_error *err)
+/* As its row tells, without a workspace. */
+static struct garret_app_run *revive(struct garret_app *app, const struct db_rows *r, size_t i)
 {
 	struct garret_app_run *run = app_run_new(app);
 	const bool service = !strcmp(db_get_text(r, i, BACKEND), "service");
-	int rc = 0;
 
 	app_copy(run->facts.organisation, GARRET_APP_ID, db_get_text(r, i, ORGANISATION));
 	app_copy(run->facts.agent, GARRET_APP_ID, db_get_text(r, i, AGENT));
 	app_copy(run->facts.run, GARRET_APP_ID, db_get_text(r, i, RUN));
 	app_copy(run->key, sizeof(run->key), db_get_text(r, i, KEY));
 	app_copy(run->connection.id, GARRET_APP_ID, db_get_text(r, i, CONNECTION));
+	app_copy(run->sandbox.runtime, sizeof(run->sandbox.runtime), db_get_text(r, i, RUNTIME));
+	app_copy(run->ref.id, sizeof(run->ref.id), run->key);
+	run->sandbox.include_execute = db_get_int(r, i, EXECUTE) != 0;
 	run->sandbox.backend = service ? GARRET_APP_SERVICE : GARRET_APP_STATE;
 	(void)garret_app_scope_parse(db_get_text(r, i, SCOPE), &run->sandbox.session_scope, NULL);
 	restore(run, r, i);
-	/* Of one that did nothing there is nothing to be opened. */
-	if (run->begun || run->spills->n)
-		rc = app_run_build(run, run->begun, err);
-	if (rc == 0)
-		*ret = run;
-	else
-		app_run_free(run);
-	return rc;
+	return run;
 }
 
 static bool is_due(struct garret_app *app, const struct db_rows *r, size_t i)
 {
-	if (db_get_int(r, i, PARKED))
-		return app_now() - db_get_real(r, i, SEEN) > PARKED_FOR;
+	const double age = app_now() - db_get_real(r, i, SEEN);
+
+	if (db_get_int(r, i, PARKED) == APP_PARKED)
+		return age > PARKED_FOR;
+	if (db_get_int(r, i, PARKED) == APP_DETACHED)
+		return age > app->lease;
 	return is_orphan(app, r, i);
 }
 
@@ -251,7 +249,7 @@ int app_own_orphan(struct garret_app *app, struct garret_app_run **ret, struct g
 	autorows struct db_rows rows = DB_ROWS_INIT;
 	bool ours = false;
 	int rc = app_query(app,
-			   "SELECT " COLUMNS " FROM sandbox_runs WHERE owner <> ?1 OR parked = 1 "
+			   "SELECT " COLUMNS " FROM sandbox_runs WHERE owner <> ?1 OR parked <> 0 "
 			   "ORDER BY seen_at",
 			   DB_ARGS(db_text(app_spool_owner(app))), &rows, err);
 
@@ -261,7 +259,30 @@ int app_own_orphan(struct garret_app *app, struct garret_app_run **ret, struct g
 			continue;
 		rc = take(app, &rows, i, &ours, err);
 		if (rc == 0 && ours)
-			rc = revive(app, &rows, i, ret, err);
+			*ret = revive(app, &rows, i);
 	}
+	return rc;
+}
+
+int app_own_resume(struct garret_app *app, const char *organisation, const char *run,
+		   struct garret_app_run **ret, struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	bool ours = false;
+	int rc = app_query(app,
+			   "SELECT " COLUMNS " FROM sandbox_runs "
+			   "WHERE organisation = ?1 AND run = ?2",
+			   DB_ARGS(db_text(organisation), db_text(run)), &rows, err);
+
+	*ret = NULL;
+	if (rc == 0 && !rows.rows)
+		rc = garret_fail(err, GARRET_NOT_FOUND,
+				 "run: there is none that is open or parked");
+	if (rc == 0 && (db_get_int(&rows, 0, PARKED) || is_orphan(app, &rows, 0)))
+		rc = take(app, &rows, 0, &ours, err);
+	if (rc == 0 && !ours)
+		rc = garret_fail(err, GARRET_CONFLICT, "run: it is open");
+	if (rc == 0)
+		*ret = revive(app, &rows, 0);
 	return rc;
 }

@@ -4,7 +4,6 @@
  * lost, gives the next run a new one.
  */
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "app/app_impl.h"
 #include "base/auto.h"
+#include "base/fd.h"
 #include "base/mem.h"
 
 struct app_place {
@@ -21,7 +21,7 @@ struct app_place {
 	char connection[GARRET_APP_ID], key[GARRET_APP_KEY], runtime[GARRET_APP_NAME];
 	uint64_t changes; /* of the connection */
 	struct garret_provider *provider;
-	char *state_dir; /* of this machine's sessions; else NULL */
+	char *state_dir; /* of this machine's: below it is one for each session; else NULL */
 	bool emptied;
 };
 
@@ -105,7 +105,7 @@ static int place_new(struct garret_app *app, const struct garret_app_connection 
 	}
 	p->changes = changes;
 	if (c->kind == GARRET_APP_NATIVE)
-		p->state_dir = xasprintf("%s/%s", c->address, key);
+		p->state_dir = xstrdup(c->address);
 	app_copy(p->connection, sizeof(p->connection), c->id);
 	app_copy(p->key, sizeof(p->key), key);
 	app_copy(p->runtime, sizeof(p->runtime), runtime);
@@ -173,22 +173,15 @@ void app_place_emptied(struct app_place *p)
 	p->emptied = true;
 }
 
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	(void)st;
-	(void)type;
-	(void)at;
-	return remove(path); /* the first that can't be removed ends it */
-}
-
 /* What the engine kept for a session that is gone, unless somebody begins a new one there just now. */
-static void remove_state(const char *dir)
+static void remove_state(const struct app_place *p)
 {
-	autofree char *lock = xasprintf("%s/lock", dir);
-	autoclose int fd = open(lock, O_RDONLY | O_CLOEXEC);
+	autofree char *lock = xasprintf("%s/%s/lock", p->state_dir, p->key);
+	autoclose int fd = open(lock, O_RDONLY | O_CLOEXEC),
+		      dir = open(p->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-		(void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+		(void)remove_tree_at(dir, p->key);
 }
 
 void app_place_put(struct garret_app *app, struct app_place *p)
@@ -200,7 +193,7 @@ void app_place_put(struct garret_app *app, struct app_place *p)
 		list_remove(&p->link);
 		garret_provider_free(p->provider);
 		if (p->emptied && p->state_dir)
-			remove_state(p->state_dir);
+			remove_state(p);
 		free(p->state_dir);
 		free(p);
 	}

@@ -155,6 +155,17 @@ static int resolve(struct garret_app_run *run, struct garret_error *err)
 	return rc;
 }
 
+/* As its row means it now. */
+static int mean(struct garret_app_run *run, const struct app_row_found *found,
+		struct garret_error *err)
+{
+	run->begun = false; /* the row is looked at again before the first operation */
+	run->epoch = found->epoch;
+	run->attached = *found->session_id != '\0';
+	app_copy(run->ref.id, sizeof(run->ref.id), found->session_id);
+	return app_run_build(run, run->attached, err);
+}
+
 static int open_run(struct garret_app_run *run, struct garret_error *err)
 {
 	const bool service = run->sandbox.backend == GARRET_APP_SERVICE,
@@ -176,15 +187,9 @@ static int open_run(struct garret_app_run *run, struct garret_error *err)
 		rc = app_own_begin(run, err);
 	if (rc < 0)
 		return rc;
-	if (service && row) {
-		run->begun = false; /* of one that was taken over: the row is looked at again */
-		run->epoch = found.epoch;
-		run->attached = *found.session_id != '\0';
-		app_copy(run->ref.id, sizeof(run->ref.id), found.session_id);
-	}
-	rc = app_run_build(run, run->attached, err);
+	rc = service && row ? mean(run, &found, err) : app_run_build(run, run->attached, err);
 	if (rc < 0)
-		(void)app_own_end(run, false, NULL);
+		(void)app_own_end(run, APP_ENDED, NULL);
 	return rc;
 }
 
@@ -207,6 +212,42 @@ int garret_app_run_open(struct garret_app *app, const struct garret_app_facts *f
 	else
 		*ret = run;
 	return rc;
+}
+
+static int reopen(struct garret_app_run *run, struct garret_error *err)
+{
+	struct app_row_found found;
+	int rc;
+
+	if (run->sandbox.backend == GARRET_APP_STATE ||
+	    run->sandbox.session_scope == GARRET_APP_SCOPE_RUN)
+		return app_run_build(run, run->attached, err);
+	rc = app_row_look(run, &found, err);
+	return rc < 0 ? rc : mean(run, &found, err);
+}
+
+int garret_app_run_resume(struct garret_app *app, const char *organisation, const char *run_id,
+			  struct garret_app_run **ret, struct garret_error *err)
+{
+	char org[GARRET_APP_ID], id[GARRET_APP_ID];
+	struct garret_app_run *run = NULL;
+	int rc = app_id("organisation", organisation, org, err);
+
+	*ret = NULL;
+	if (rc == 0)
+		rc = app_id("run", run_id, id, err);
+	if (rc == 0)
+		rc = app_own_resume(app, org, id, &run, err);
+	if (rc < 0)
+		return rc;
+	rc = reopen(run, err);
+	if (rc < 0) {
+		(void)app_own_end(run, APP_DETACHED, NULL); /* for another try, or the sweeper */
+		app_run_free(run);
+		return rc;
+	}
+	*ret = run;
+	return 0;
 }
 
 struct garret_workspace *garret_app_run_workspace(struct garret_app_run *run)
@@ -286,25 +327,25 @@ int garret_app_visit(struct garret_app *app, const char *organisation, const cha
 /* Its own environment goes with it; one that was never used isn't asked for. */
 static void remove_own(struct garret_app_run *run)
 {
-	if (run->sandbox.session_scope == GARRET_APP_SCOPE_RUN && run->place && run->begun &&
-	    !run->lost)
+	if (run->sandbox.session_scope == GARRET_APP_SCOPE_RUN && run->begun && !run->lost &&
+	    run->sandbox.backend == GARRET_APP_SERVICE)
 		app_purge(run->app, run->facts.organisation, run->connection.id, run->ref.id);
 }
 
-static void close_run(struct garret_app_run *run, bool parked)
+static void close_run(struct garret_app_run *run, enum app_ending how)
 {
 	struct garret_error why = { 0 };
 
 	if (run->place)
 		app_session_end(run);
-	if (!parked && run->place)
+	if (how == APP_ENDED && run->place)
 		app_spills_prune(run);
-	else if (!parked && run->document)
+	else if (how == APP_ENDED && run->bare)
 		app_document_tidy(run);
-	if (!parked)
+	if (how == APP_ENDED)
 		remove_own(run);
 	(void)app_spool_flush(run->app, NULL); /* later, if not now */
-	if (app_own_end(run, parked, &why) < 0)
+	if (app_own_end(run, how, &why) < 0)
 		app_event(run->app, "workspace_run_not_closed", "run", run->facts.run, "error",
 			  garret_code_name(why.code), NULL);
 }
@@ -314,6 +355,8 @@ struct garret_app_run *garret_app_run_close(struct garret_app_run *run, unsigned
 	if (!run)
 		return NULL;
 	if (!run->visit && !run->parent)
-		close_run(run, flags & GARRET_APP_PARKED);
+		close_run(run, flags & GARRET_APP_PARKED     ? APP_PARKED
+			       : flags & GARRET_APP_DETACHED ? APP_DETACHED
+							     : APP_ENDED);
 	return app_run_free(run);
 }

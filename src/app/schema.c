@@ -45,8 +45,8 @@ const struct db_step app_steps[] = {
 	{ "0004_ownership",
 	  "CREATE TABLE sandbox_runs("
 	  " organisation TEXT NOT NULL, run TEXT NOT NULL, agent TEXT NOT NULL, scope_key TEXT NOT NULL,"
-	  " scope TEXT NOT NULL, backend TEXT NOT NULL, connection TEXT, session_id TEXT,"
-	  " session_epoch BIGINT NOT NULL, attached BIGINT NOT NULL, lost BIGINT NOT NULL,"
+	  " scope TEXT NOT NULL, backend TEXT NOT NULL, connection TEXT, runtime TEXT NOT NULL,"
+	  " include_execute BIGINT NOT NULL, session_id TEXT,"
 	  " parked BIGINT NOT NULL, document {JSON}, spills {JSON}, owner TEXT NOT NULL,"
 	  " opened_at DOUBLE PRECISION NOT NULL, seen_at DOUBLE PRECISION NOT NULL,"
 	  " PRIMARY KEY(organisation, run));"

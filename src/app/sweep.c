@@ -7,12 +7,19 @@
 #define LOG_FOR (30 * 86400.0)
 
 /*
- * A run whose process ended while its environment was being made: was it made?  Then the row must hold
- * it, as it would have at the run's end; else nobody would notice its loss.
+ * What there may be to be closed: an environment that was being made (was it? then its row must hold it,
+ * or nobody would notice its loss), and spills.  By ref: nothing is made for it.
  */
-static void look_for(struct garret_app_run *run)
+static void build(struct garret_app_run *run)
 {
-	if (run->place && run->begun && run->sandbox.session_scope != GARRET_APP_SCOPE_RUN)
+	struct garret_error why = { 0 };
+
+	if (!run->begun && !run->spills->n)
+		return;
+	if (app_run_build(run, run->begun, &why) < 0)
+		app_event(run->app, "workspace_run_not_opened", "run", run->facts.run, "error",
+			  garret_code_name(why.code), NULL);
+	else if (run->place && run->begun && run->sandbox.session_scope != GARRET_APP_SCOPE_RUN)
 		(void)garret_workspace_ensure(run->workspace, NULL);
 }
 
@@ -23,7 +30,7 @@ static int close_orphans(struct garret_app *app, struct garret_app_swept *ret,
 	int rc;
 
 	while ((rc = app_own_orphan(app, &run, err)) == 0 && run) {
-		look_for(run);
+		build(run);
 		garret_app_run_close(run, 0);
 		ret->runs++;
 	}

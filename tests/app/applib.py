@@ -248,9 +248,9 @@ class Run(Files):
         self.l.ask("garret_app_delegate_open", self.p, c.byref(d), agent.encode(), run.encode(), c.byref(p))
         return Run(self.app, p) if p else None
 
-    def close(self, parked: bool = False) -> None:
+    def close(self, parked: bool = False, detached: bool = False) -> None:
         if self.p:
-            self.l.app.garret_app_run_close(self.p, 1 if parked else 0)
+            self.l.app.garret_app_run_close(self.p, parked | detached << 1)
             self.p = None
 
 
@@ -286,6 +286,11 @@ class App:
         s = self.l.parse(sandbox) if sandbox is not None else None
         p = c.c_void_p()
         self.l.ask("garret_app_run_open", self.p, c.byref(f), c.byref(s) if s else None, c.byref(p))
+        return Run(self, p)
+
+    def resume(self, org: str, run: str) -> Run:
+        p = c.c_void_p()
+        self.l.ask("garret_app_run_resume", self.p, org.encode(), run.encode(), c.byref(p))
         return Run(self, p)
 
     def visit(self, org: str, key: str) -> Run:

@@ -384,3 +384,34 @@ def D05_5_a_parked_run_goes_on_with_what_it_had(s):
     r = s.run(run=run, session_scope="run")
     assert not r.exists("f")
     r.close()
+
+
+@test(ANY)
+def D04_another_process_goes_on_with_a_detached_run(s):
+    for scope in ("run", "conversation"):
+        r = s.run(session_scope=scope)
+        run, key = r.info()["run"], r.info()["key"]
+        refused("CONFLICT", s.app.resume, s.org, run, names="run")
+        r.write("f", b"half done")
+        r.close(detached=True)
+        other = s.another()
+        assert other.sweep()["runs"] == 0, "its lease is not over"
+        refused("NOT_FOUND", other.resume, new(), run)
+        r = other.resume(s.org, run)
+        assert r.info()["key"] == key and r.info()["scope"] == scope and r.read("f") == b"half done"
+        r.close()
+        refused("NOT_FOUND", other.resume, s.org, run)
+    refused("INVALID", s.app.resume, s.org, "x", names="run")
+
+
+@test(ANY)
+def D04_a_detached_run_that_nobody_comes_back_to_is_swept(s):
+    app = s.another(lease=0.2)
+    r = s.run(app=app, session_scope="run")
+    r.write("f", b"1")
+    run = r.info()["run"]
+    r.close(detached=True)
+    assert app.sweep()["runs"] == 0
+    time.sleep(0.3)
+    assert app.sweep()["runs"] == 1 and app.purges(s.org) == []
+    refused("NOT_FOUND", app.resume, s.org, run)
