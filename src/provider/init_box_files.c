@@ -104,17 +104,15 @@ static void worker_failed(struct file_worker *w, const struct garret_error *err)
 	struct init_box *b = w->box;
 
 	worker_close(w);
-	if (!f)
-		return;
-	if (err->code == GARRET_UNAVAILABLE && repeatable(&f->rq) && !f->told && !f->again) {
+	if (f && err->code == GARRET_UNAVAILABLE && repeatable(&f->rq) && !f->told && !f->again) {
 		f->again = true;
 		f->worker = NULL;
 		w->job = NULL;
 		list_append(&b->files, &f->link);
-	} else {
+	} else if (f) {
 		file_fail(f, err);
 	}
-	serve_next(b);
+	serve_next(b); /* also without a job: its slot is what others may wait for */
 }
 
 static void on_overdue(struct loop_timer *t)
@@ -330,6 +328,8 @@ static void on_frame(struct chan *chan, const uint8_t *frame, size_t n, struct m
 	bool ok;
 
 	(void)fds;
+	/* It has begun: with its job done it is idle, though init's word of its start is yet to come. */
+	w->start = 0;
 	/* A callback may end the session, and with it the worker. */
 	chan->gone = &gone;
 	ok = init_parse(&g, frame, n, &h) && handle(w, h.type, &g);

@@ -1,4 +1,8 @@
-/* What garretd believes of a file worker: a worker of our own says what it may not say. */
+/*
+ * What garretd believes of a file worker: a worker of our own says what it may not say.
+ * And that no operation waits without end: workers of our own answer, or die, before
+ * init says that it has begun them.
+ */
 #include "test.h"
 
 #include <fcntl.h>
@@ -31,6 +35,7 @@ static struct worker {
 	size_t data;
 	bool paused;
 	int code;
+	unsigned wanted; /* so many operations at once; 0: one, as above */
 } t;
 
 static void say(unsigned i)
@@ -59,10 +64,69 @@ static void say(unsigned i)
 	assert_int_equal(msg_send(t.sock, frame, init_end(&p), NULL, 0, NULL), 0);
 }
 
+/* ---- workers of a session, and an init that is late with its word ---- */
+
+#define LATE_MS 30
+#define STUCK_MS 2000
+
+static struct late {
+	struct loop_io io;
+	struct loop_timer word;
+	uint64_t number;
+	int sock;
+} * workers[32];
+static unsigned n_workers, to_die;
+
+static void hang_up(struct late *w)
+{
+	loop_io_remove(&w->io);
+	w->sock = fd_close(w->sock);
+}
+
+static void on_request(struct loop_io *io, uint32_t ready)
+{
+	struct late *w = io->ctx;
+	static const struct file_end end = { .code = 0 };
+	uint8_t frame[INIT_FRAME_MAX];
+	struct put p;
+
+	(void)ready;
+	if (msg_recv(w->sock, frame, sizeof(frame), NULL, NULL) <= 0 || to_die) {
+		to_die -= to_die > 0;
+		hang_up(w);
+		return;
+	}
+	init_begin(&p, frame, FILE_END, 0);
+	file_put_end(&p, &end);
+	assert_int_equal(msg_send(w->sock, frame, init_end(&p), NULL, 0, NULL), 0);
+}
+
+static void late_word(struct loop_timer *timer)
+{
+	struct late *w = timer->ctx;
+
+	files_on_start(&t.box.common, w->number, NULL);
+}
+
+static uint64_t start_late(int sock)
+{
+	struct late *w = xnew(struct late);
+
+	assert_true(n_workers < ARRAY_SIZE(workers));
+	workers[n_workers++] = w;
+	w->number = n_workers;
+	w->sock = fcntl(sock, F_DUPFD_CLOEXEC, 3);
+	assert_int_equal(loop_io_add(t.loop, &w->io, w->sock, EPOLLIN, on_request, w, NULL), 0);
+	loop_timer_set(t.loop, &w->word, now_ms() + LATE_MS, late_word, w);
+	return w->number;
+}
+
 /* Instead of init's: the worker has said everything before it is asked. */
 uint64_t init_client_worker(struct init_client *c, uint32_t slot, int sock)
 {
 	(void)c, (void)slot;
+	if (t.wanted)
+		return start_late(sock);
 	t.sock = fcntl(sock, F_DUPFD_CLOEXEC, 3);
 	assert_true(t.sock >= 0);
 	for (unsigned i = 0; i < SAY_MAX && t.say[i].type; i++)
@@ -93,8 +157,10 @@ static void on_end(void *ctx, const struct file_end *end, const struct garret_er
 {
 	(void)ctx, (void)end;
 	t.ends++;
-	t.code = err ? err->code : 0;
-	loop_quit(t.loop, 0);
+	if (!t.code && err)
+		t.code = err->code;
+	if (t.ends >= t.wanted)
+		loop_quit(t.loop, 0);
 }
 
 static const struct file_events events = {
@@ -131,6 +197,41 @@ static int ask(uint8_t op, uint64_t length, bool pause)
 	loop_free(t.loop);
 	assert_int_equal(t.ends, 1);
 	return t.code;
+}
+
+static void give_up(struct loop_timer *timer)
+{
+	(void)timer;
+	loop_quit(t.loop, 1);
+}
+
+/* As many operations at once; how many of them ended. */
+static unsigned ask_many(unsigned n, unsigned deaths)
+{
+	const struct file_request rq = { .op = FILE_STAT, .path = "/f" };
+
+	t = (struct worker){ .wanted = n };
+	n_workers = 0;
+	to_die = deaths;
+	assert_int_equal(loop_new(&t.loop, NULL), 0);
+	t.box.common.init = (struct init_client *)&t;
+	t.box.common.loop = t.loop;
+	files_init(&t.box.common);
+	for (unsigned i = 0; i < n; i++)
+		assert_non_null(init_box_file(&t.box, &rq, &events, NULL, NULL));
+	loop_timer_set(t.loop, &t.timer, now_ms() + STUCK_MS, give_up, NULL);
+	loop_run(t.loop);
+	n = t.ends;
+	t.box.common.init = NULL;
+	files_end_all(&t.box.common);
+	for (unsigned i = 0; i < n_workers; i++) {
+		if (workers[i]->sock >= 0)
+			hang_up(workers[i]);
+		loop_timer_clear(&workers[i]->word);
+		free(workers[i]);
+	}
+	loop_free(t.loop);
+	return n;
 }
 
 TEST(an_honest_read_is_believed)
@@ -203,6 +304,23 @@ TEST(who_waits_for_a_worker_can_be_paused)
 				      { FILE_END, 0, 0, false } } };
 	assert_int_equal(ask(FILE_READ, UINT64_MAX, true), 0);
 	assert_int_equal(t.data, 100);
+}
+
+TEST(who_waits_is_served_though_init_is_late)
+{
+	/* One more than there are slots: it needs one whose worker init has not spoken of yet. */
+	assert_int_equal(ask_many(INIT_WORKERS + 1, 0), INIT_WORKERS + 1);
+	assert_int_equal(t.code, 0);
+	assert_int_equal(n_workers, INIT_WORKERS);
+}
+
+TEST(who_waits_is_served_when_workers_die_at_once)
+{
+	assert_int_equal(ask_many(3 * INIT_WORKERS, INIT_WORKERS), 3 * INIT_WORKERS);
+	assert_int_equal(t.code, 0);
+	/* All of them, again and again: there are errors, and no end of nothing. */
+	assert_int_equal(ask_many(INIT_WORKERS + 1, UINT32_MAX), INIT_WORKERS + 1);
+	assert_int_equal(t.code, GARRET_UNAVAILABLE);
 }
 
 TEST_MAIN

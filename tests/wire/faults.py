@@ -9,6 +9,7 @@ by one are in tests/fault/resources.py; a second daemon on one directory in life
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 import re
@@ -279,6 +280,54 @@ def no_processes_in_one_session():
         status, answer = d.call("POST", "/sessions/s/run", {"argv": ["true"], "run_id": os.urandom(16).hex()}, s.token)
         assert status == 429, (status, answer)
         clear(status, answer, "pids exhausted: session s")
+
+
+KILL_WORKERS = """
+import os, time
+n, end = 0, time.time() + 4
+while time.time() < end:
+    for p in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            if open(f'/proc/{p}/comm').read() == 'garret-files\\n':
+                os.kill(int(p), 9)
+                n += 1
+        except OSError:
+            pass
+    time.sleep(0.02)
+print(n)
+"""
+
+
+@test
+def a_session_that_kills_its_file_workers():
+    """They run as its user, so it may.  Each request is answered in time all the same, if with an error."""
+    seen, failed, over = collections.Counter(), [], threading.Event()
+    with of_two() as (d, s, _):
+        s.sh("mkdir d; echo inside > d/f")
+        calls = [("stat", "/workspace/d/f"), ("list", "/workspace/d"), ("read", "/workspace/d/f"), ("mkdir", "/workspace/d")]
+
+        def ask(n: int) -> None:
+            try:
+                while not over.is_set():
+                    op, path = calls[n % len(calls)]
+                    status, answer = d.call("POST", f"/sessions/s/files/{op}", {"path": path}, s.token, timeout=10 * SLOW, headers={"x-garret-errors": "1"})
+                    assert status in (200, 204, 503), (op, status, answer)
+                    seen[status] += 1
+                    n += 1
+            except (OSError, HTTPException, AssertionError) as e:
+                failed.append(repr(e))
+
+        # More of them than a session has workers.
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(8)]
+        for t in threads:
+            t.start()
+        r = s.run(["python3", "-c", KILL_WORKERS], timeout=100)
+        over.set()
+        for t in threads:
+            t.join()
+        assert not failed, (failed, seen)
+        assert r["exit_code"] == 0 and int(r["stdout"]) > 20 and seen[200] > 20, (r, seen)
+        assert d.call("POST", "/sessions/s/files/read", {"path": "/workspace/d/f"}, s.token) == (200, b"inside\n")
 
 
 @test
