@@ -206,7 +206,10 @@ int app_row_forget(struct garret_app_run *run, uint64_t epoch, bool *ret, struct
  * spills, its document and its environment are the run's.  CONFLICT when it is open.
  */
 int app_own_begin(struct garret_app_run *run, struct garret_error *err);
-/* An operation is about to make the environment: what would remove it is on record. */
+/*
+ * What is known of its environment, before an operation may make it and whenever that changes: what would
+ * remove it is on record, and who takes the run over means the same one.
+ */
 int app_own_ref(struct garret_app_run *run, struct garret_error *err);
 /* Its list of spills has changed. */
 int app_own_spills(struct garret_app_run *run, struct garret_error *err);

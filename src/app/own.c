@@ -14,7 +14,7 @@
 #define PARKED_FOR (30 * 86400.0) /* then nobody will come back to it */
 #define COLUMNS                                                                                 \
 	"organisation, run, agent, scope_key, scope, backend, connection, session_id, parked, " \
-	"document, spills, owner, seen_at, runtime, include_execute"
+	"document, spills, owner, seen_at, runtime, include_execute, session_epoch, attached, lost"
 enum {
 	ORGANISATION,
 	RUN,
@@ -30,7 +30,10 @@ enum {
 	OWNER,
 	SEEN,
 	RUNTIME,
-	EXECUTE
+	EXECUTE,
+	EPOCH,
+	ATTACHED,
+	LOST
 };
 
 /* ---- spills as text ---- */
@@ -69,12 +72,13 @@ static void parse_spills(const char *text, struct app_spills *s)
 
 static void restore(struct garret_app_run *run, const struct db_rows *r, size_t i)
 {
-	const bool made = db_get_text(r, i, SESSION) != NULL;
+	const bool own = run->sandbox.session_scope == GARRET_APP_SCOPE_RUN;
 
-	run->begun = made;
-	/* A run's own environment is what it had; of another scope the row says what it is now. */
-	if (run->sandbox.session_scope == GARRET_APP_SCOPE_RUN)
-		run->attached = made;
+	run->begun = db_get_text(r, i, SESSION) != NULL;
+	/* No row says of a run's own environment what it is: it is what it was. */
+	run->attached = own ? run->begun : db_get_int(r, i, ATTACHED) != 0;
+	run->epoch = (uint64_t)db_get_int(r, i, EPOCH);
+	run->lost = run->forgotten = db_get_int(r, i, LOST) != 0;
 	parse_spills(db_get_text(r, i, SPILLS), run->spills);
 	if (db_get_text(r, i, DOCUMENT)) {
 		app_document_free(run->document);
@@ -141,8 +145,8 @@ static int insert(struct garret_app_run *run, struct garret_error *err)
 	return app_query(
 		run->app,
 		"INSERT INTO sandbox_runs(organisation, run, agent, scope_key, scope, backend, "
-		"connection, runtime, include_execute, parked, owner, opened_at, seen_at) "
-		"VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,0,?10,?11,?11)",
+		"connection, runtime, include_execute, session_epoch, attached, lost, parked, owner, "
+		"opened_at, seen_at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,0,0,0,0,?10,?11,?11)",
 		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
 			db_text(run->facts.agent), db_text(run->key),
 			db_text(garret_app_scope_name(run->sandbox.session_scope)),
@@ -169,12 +173,14 @@ int app_own_begin(struct garret_app_run *run, struct garret_error *err)
 
 int app_own_ref(struct garret_app_run *run, struct garret_error *err)
 {
-	return app_query(run->app,
-			 "UPDATE sandbox_runs SET session_id = ?3 "
-			 "WHERE organisation = ?1 AND run = ?2",
-			 DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
-				 db_text(run->ref.id)),
-			 NULL, err);
+	return app_query(
+		run->app,
+		"UPDATE sandbox_runs SET session_id = ?3, session_epoch = ?4, attached = ?5, "
+		"lost = ?6 WHERE organisation = ?1 AND run = ?2",
+		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
+			db_text(run->ref.id), db_int((int64_t)run->epoch), db_int(run->attached),
+			db_int(run->lost)),
+		NULL, err);
 }
 
 int app_own_spills(struct garret_app_run *run, struct garret_error *err)

@@ -155,15 +155,19 @@ static int resolve(struct garret_app_run *run, struct garret_error *err)
 	return rc;
 }
 
-/* As its row means it now. */
-static int mean(struct garret_app_run *run, const struct app_row_found *found,
-		struct garret_error *err)
+/* What it was attached to before it was parked, or what its row holds now. */
+static int build(struct garret_app_run *run, const struct app_row_found *found,
+		 struct garret_error *err)
 {
-	run->begun = false; /* the row is looked at again before the first operation */
-	run->epoch = found->epoch;
-	run->attached = *found->session_id != '\0';
-	app_copy(run->ref.id, sizeof(run->ref.id), found->session_id);
-	return app_run_build(run, run->attached, err);
+	if (run->sandbox.backend == GARRET_APP_SERVICE &&
+	    run->sandbox.session_scope != GARRET_APP_SCOPE_RUN) {
+		run->begun = false; /* the row is looked at again before the first operation */
+		if (!run->attached && !run->lost) {
+			run->epoch = found->epoch;
+			run->attached = *found->session_id != '\0';
+		}
+	}
+	return app_run_build(run, run->attached || run->lost, err);
 }
 
 static int open_run(struct garret_app_run *run, struct garret_error *err)
@@ -187,7 +191,7 @@ static int open_run(struct garret_app_run *run, struct garret_error *err)
 		rc = app_own_begin(run, err);
 	if (rc < 0)
 		return rc;
-	rc = service && row ? mean(run, &found, err) : app_run_build(run, run->attached, err);
+	rc = build(run, &found, err);
 	if (rc < 0)
 		(void)app_own_end(run, APP_ENDED, NULL);
 	return rc;
@@ -216,14 +220,13 @@ int garret_app_run_open(struct garret_app *app, const struct garret_app_facts *f
 
 static int reopen(struct garret_app_run *run, struct garret_error *err)
 {
-	struct app_row_found found;
-	int rc;
+	struct app_row_found found = { 0 };
+	int rc = 0;
 
-	if (run->sandbox.backend == GARRET_APP_STATE ||
-	    run->sandbox.session_scope == GARRET_APP_SCOPE_RUN)
-		return app_run_build(run, run->attached, err);
-	rc = app_row_look(run, &found, err);
-	return rc < 0 ? rc : mean(run, &found, err);
+	/* One whose row was deleted can still be closed; its first operation says so. */
+	if (run->sandbox.session_scope != GARRET_APP_SCOPE_RUN)
+		rc = app_row_look(run, &found, err);
+	return rc < 0 && rc != -GARRET_NOT_FOUND ? rc : build(run, &found, err);
 }
 
 int garret_app_run_resume(struct garret_app *app, const char *organisation, const char *run_id,

@@ -58,6 +58,8 @@ static void lose(struct garret_app_run *run)
 		app_place_spoil(run->app, run->place);
 	if (has_row(run) && !run->visit)
 		forget(run);
+	if (!run->visit)
+		(void)app_own_ref(run, NULL); /* at worst who takes it over learns it anew */
 }
 
 /* ---- before ---- */
@@ -147,6 +149,7 @@ static void settle(struct garret_app_run *run)
 		if (rc == 0) {
 			run->attached = true;
 			run->epoch = row.epoch;
+			(void)app_own_ref(run, NULL);
 		}
 	}
 	if (rc == -GARRET_NOT_FOUND)

@@ -415,3 +415,37 @@ def D04_a_detached_run_that_nobody_comes_back_to_is_swept(s):
     time.sleep(0.3)
     assert app.sweep()["runs"] == 1 and app.purges(s.org) == []
     refused("NOT_FOUND", app.resume, s.org, run)
+
+
+@test(LIVE)
+def D04_a_loss_stays_one_when_another_call_goes_on(s):
+    key = s.once()
+    kept, told = s.run(), s.run()
+    assert kept.exists("seed")
+    s.w.purge(key)
+    refused("GONE", told.exists, "seed")
+    runs = [r.info()["run"] for r in (kept, told)]
+    for r in (kept, told):
+        r.close(detached=True)
+    fresh = s.run()
+    fresh.write("new", b"1")
+    fresh.close()
+    for run in runs:  # one was told, the other has it still to learn
+        r = s.app.resume(s.org, run)
+        refused("GONE", r.list)
+        assert r.lost
+        r.close()
+    assert s.app.row(s.org, key)["session_id"] == key
+
+
+@test(ANY)
+def D04_a_detached_run_whose_row_is_gone_can_be_closed(s):
+    r = s.run()
+    r.write("f", b"1")
+    run = r.info()["run"]
+    r.close(detached=True)
+    assert s.app.remove_conversation(s.org, s.conversation) == 1
+    r = s.app.resume(s.org, run)
+    refused("GONE", r.read, "f")
+    r.close()
+    refused("NOT_FOUND", s.app.resume, s.org, run)

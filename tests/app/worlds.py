@@ -167,7 +167,10 @@ class Docker(Service):
         return {"runtime": self.image}
 
     def settings(self, key: str) -> dict:
-        return {"host": self.address(), "container_name": key, "image": self.image}
+        raise NotImplementedError  # only its owner may do it through the library
+
+    def purge(self, key: str) -> None:
+        self.engine.remove(key)
 
     def close(self) -> None:
         self.engine.stop()
