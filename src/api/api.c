@@ -1,4 +1,5 @@
 #include "api/api.h"
+#include "api/app_link.h"
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -32,10 +33,16 @@ int api_new(struct api **ret, struct loop *l, struct service *s, struct garret_e
 	return 0;
 }
 
+void api_set_app(struct api *a, struct app_link *app)
+{
+	a->app = app;
+}
+
 struct api *api_free(struct api *a)
 {
 	if (!a)
 		return NULL;
+	a->app = app_link_free(a->app); /* it answers what waits for it */
 	httpd_free(a->httpd);
 	free(a->openapi);
 	free(a);

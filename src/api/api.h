@@ -15,10 +15,13 @@
 #include "base/error.h"
 
 struct api;
+struct app_link;
 struct loop;
 struct service;
 
 int api_new(struct api **ret, struct loop *l, struct service *s, struct garret_error *err);
+/* Who answers for organisations; passes to the api.  Before api_listen(). */
+void api_set_app(struct api *a, struct app_link *app);
 /* Runs that are waited for are left; NULL is fine; returns NULL. */
 struct api *api_free(struct api *a);
 

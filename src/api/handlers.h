@@ -10,6 +10,18 @@ void index_health(struct call *c);
 /* policy.c */
 void policy_get(struct call *c);
 void policy_put(struct call *c);
+/* orgs.c */
+void orgs_call(struct call *c);
+struct org_values {
+	const char *organisation, *key, *conversation, *connection_id, *run, *agent, *op, *ok,
+		*path, *parked, *channel, *user, *scope, *kind, *name, *address, *account, *runtime,
+		*token;
+	bool is_default, opened, lost;
+	int64_t offset, limit;
+	double since, until;
+	const struct json_t *sandbox;
+};
+
 /* tokens.c */
 void tokens_list(struct call *c);
 void tokens_add(struct call *c);

@@ -77,6 +77,36 @@ static const struct {
 	{ "MatchList", "matches:FileMatch* truncated:boolean skipped:integer" },
 	{ "FileDigest", "sha256:string size:integer etag:string replacements:integer" },
 	{ "Unpacked", "entries:integer skipped:integer" },
+	{ "Connection",
+	  "id:string kind:string name:string address:string? account:string? runtime:string? "
+	  "is_default:boolean has_token:boolean" },
+	{ "Connections", "connections:Connection*" },
+	{ "ScopeKey", "key:string" },
+	{ "ScopeWorkspace",
+	  "key:string scope:string backend:string agent:string conversation:string? owner:string? "
+	  "connection_id:string? session_id:string? bytes:integer version:integer created_at:number "
+	  "last_used_at:number" },
+	{ "ScopeWorkspaces", "workspaces:ScopeWorkspace* total:integer" },
+	{ "RemovedWorkspaces", "workspaces:integer" },
+	{ "Document", "files:object directories:string*" },
+	{ "BrowsedFile",
+	  "path:string type:string size:integer? modified_at:number thumbnail:boolean" },
+	{ "BrowsedFiles", "entries:BrowsedFile* truncated:boolean unreadable:string?" },
+	{ "BrowsedContent", "path:string size:integer content_b64:string" },
+	{ "Operation",
+	  "id:integer created_at:number agent:string? run:string? key:string op:string target:string "
+	  "detail:string ok:boolean duration_ms:integer" },
+	{ "Operations", "operations:Operation* total:integer" },
+	{ "OperationNames", "names:string*" },
+	{ "Purge",
+	  "connection_id:string session_id:string tries:integer error:string? created_at:number "
+	  "next_at:number" },
+	{ "Purges", "purges:Purge*" },
+	{ "Ref", "provider:string id:string" },
+	{ "RunConnection", "id:string kind:string address:string?" },
+	{ "ScopeRun",
+	  "run:string key:string backend:string session_scope:string tenant:string runtime:string? "
+	  "include_execute:boolean attached:boolean lost:boolean ref:Ref connection:RunConnection?" },
 	{ "RunUsage",
 	  "wall_ms:number user_ms:number system_ms:number max_rss_bytes:integer oom:boolean" },
 	{ "RunInfo",
@@ -224,6 +254,12 @@ static void plain_body(struct strbuf *out)
 			  "{\"type\":\"string\",\"format\":\"binary\"}}}}");
 }
 
+static void raw_json_body(struct strbuf *out)
+{
+	json_put_raw(out, "\"requestBody\":{\"required\":true,\"content\":"
+			  "{\"application/json\":{\"schema\":{\"type\":\"object\"}}}}");
+}
+
 static void parameters(struct strbuf *out, const char *place, const struct json_field *fields)
 {
 	for (const struct json_field *f = fields; f && f->name; f++) {
@@ -268,7 +304,12 @@ static void answers(struct strbuf *out, const struct route *r)
 	if (r->auth == ROUTE_SESSION)
 		json_put_raw(out, "\"404\":{\"description\":\"No such session\"},"
 				  "\"410\":{\"description\":\"The session has ended\"}");
-	if (r->strict)
+	if (r->operation)
+		json_put_raw(out, "\"400\":{\"description\":\"Something is wrong with it\"},"
+				  "\"404\":{\"description\":\"It isn't there\"},"
+				  "\"409\":{\"description\":\"It conflicts with what is there\"},"
+				  "\"503\":{\"description\":\"Try again\"}");
+	else if (r->strict)
 		json_put_raw(out, "\"400\":{\"description\":\"An alias that isn't there\"},"
 				  "\"507\":{\"description\":\"It can't be recorded; nothing "
 				  "has changed\"}");
@@ -298,6 +339,8 @@ static void operation(struct strbuf *out, const struct route *r)
 	json_close(out, ']');
 	if (r->body)
 		request_body(out, r->body);
+	else if (r->raw)
+		raw_json_body(out);
 	else if (r->unread)
 		plain_body(out);
 	answers(out, r);

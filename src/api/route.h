@@ -47,12 +47,14 @@ struct route {
 	bool upgrades; /* answers 101 and leaves HTTP */
 	bool wakes;    /* needs the environment of the session */
 	bool strict;   /* the handler checks the body itself */
+	bool raw;      /* the body isn't parsed: the handler passes it on */
 	bool kept;     /* the first parameter names kept files */
 	bool ended;    /* also of ended generations, as long as something of their runs is kept */
 	size_t body_limit;                              /* 0: 1 MiB */
 	size_t values_size;                             /* of the struct that the tables fill */
 	const struct json_field *params, *query, *body; /* params: beyond session_id */
 	void (*handle)(struct call *c);
+	const char *operation; /* of the application layer that answers; NULL */
 	/* For the OpenAPI document: text; name of a shape, a media type or NULL. */
 	const char *summary, *answer, *accepted; /* accepted: the shape of a 202 */
 };
@@ -87,6 +89,7 @@ struct api {
 	struct loop *loop;
 	struct service *service;
 	struct httpd *httpd;
+	struct app_link *app;
 	uint16_t port;
 	struct throttle throttle;
 	struct list streams; /* sse.c */

@@ -265,6 +265,79 @@ static const struct json_field rotate_body[] = {
 	END
 };
 
+#define ORG FIELD(org_values, organisation, JSON_KIND_STRING, JSON_REQUIRED, "a UUID")
+#define ORG_PARAMS(name, member)                                              \
+	static const struct json_field name[] = {                             \
+		ORG, FIELD(org_values, member, JSON_KIND_STRING, JSON_REQUIRED, NULL), END \
+	}
+static const struct json_field org_params[] = { ORG, END };
+ORG_PARAMS(org_key_params, key);
+ORG_PARAMS(org_connection_params, connection_id);
+ORG_PARAMS(org_conversation_params, conversation);
+ORG_PARAMS(org_run_params, run);
+static const struct json_field org_range_query[] = {
+	FIELD(org_values, offset, JSON_KIND_INT, JSON_FROM_ZERO, "leave out so many"),
+	FIELD(org_values, limit, JSON_KIND_INT, JSON_FROM_ONE, "at most so many (100)", 1000),
+	END
+};
+static const struct json_field org_log_query[] = {
+	FIELD(org_values, key, JSON_KIND_STRING, 0, "of this workspace"),
+	FIELD(org_values, agent, JSON_KIND_STRING, 0, "of this agent"),
+	FIELD(org_values, run, JSON_KIND_STRING, 0, "of this run"),
+	FIELD(org_values, op, JSON_KIND_STRING, 0, "read, write, ls_info, mkdir, remove or execute"),
+	FIELD(org_values, ok, JSON_KIND_STRING, 0, "true: those that went well, false: those that failed"),
+	FIELD(org_values, since, JSON_KIND_FLOAT, JSON_FROM_ZERO, "seconds since 1970"),
+	FIELD(org_values, until, JSON_KIND_FLOAT, JSON_FROM_ZERO, "seconds since 1970"),
+	FIELD(org_values, offset, JSON_KIND_INT, JSON_FROM_ZERO, "leave out so many"),
+	FIELD(org_values, limit, JSON_KIND_INT, JSON_FROM_ONE, "at most so many (100)", 1000),
+	END
+};
+static const struct json_field org_path_query[] = {
+	FIELD(org_values, path, JSON_KIND_STRING, JSON_REQUIRED, "absolute, or below the work directory"),
+	END
+};
+static const struct json_field org_parked_query[] = {
+	FIELD(org_values, parked, JSON_KIND_STRING, 0, "anything: it waits for a person, and is kept for 30 days"),
+	END
+};
+static const struct json_field org_key_query[] = {
+	FIELD(org_values, agent, JSON_KIND_STRING, JSON_REQUIRED, "an id"),
+	FIELD(org_values, run, JSON_KIND_STRING, JSON_REQUIRED, "an id"),
+	FIELD(org_values, conversation, JSON_KIND_STRING, 0, "an id"),
+	FIELD(org_values, channel, JSON_KIND_STRING, 0, "as the platform calls it"),
+	FIELD(org_values, user, JSON_KIND_STRING, 0, "as the platform calls them"),
+	FIELD(org_values, scope, JSON_KIND_STRING, 0, "conversation (as when not given), run, channel, user or agent"),
+	FIELD(org_values, connection_id, JSON_KIND_STRING, 0, "of a session; not given: of a document"),
+	END
+};
+static const struct json_field org_connection_body[] = {
+	FIELD(org_values, kind, JSON_KIND_STRING, JSON_NULLABLE, "sandboxd, native, docker or daytona; needed for a new one"),
+	FIELD(org_values, name, JSON_KIND_STRING, JSON_NULLABLE, "for people"),
+	FIELD(org_values, address, JSON_KIND_STRING, JSON_NULLABLE, "http(s)://HOST[:PORT], unix:///PATH, a state directory, tcp://HOST:PORT"),
+	FIELD(org_values, account, JSON_KIND_STRING, JSON_NULLABLE, "of a cloud account"),
+	FIELD(org_values, runtime, JSON_KIND_STRING, JSON_NULLABLE, "the usual one"),
+	FIELD(org_values, is_default, JSON_KIND_BOOL, JSON_NULLABLE, "for what names none"),
+	FIELD(org_values, token, JSON_KIND_STRING, JSON_NULLABLE, "kept sealed, never told; \"\" removes it"),
+	END
+};
+static const struct json_field org_run_body[] = {
+	FIELD(org_values, agent, JSON_KIND_STRING, JSON_REQUIRED, "an id"),
+	FIELD(org_values, run, JSON_KIND_STRING, JSON_REQUIRED, "an id, of your own"),
+	FIELD(org_values, conversation, JSON_KIND_STRING, JSON_NULLABLE, "an id"),
+	FIELD(org_values, channel, JSON_KIND_STRING, JSON_NULLABLE, "as the platform calls it"),
+	FIELD(org_values, user, JSON_KIND_STRING, JSON_NULLABLE, "as the platform calls them"),
+	FIELD(org_values, sandbox, JSON_KIND_TABLE, JSON_NULLABLE, "backend, connection_id, session_scope, runtime, include_execute"),
+	END
+};
+static const struct json_field org_report_body[] = {
+	FIELD(org_values, opened, JSON_KIND_BOOL, JSON_NULLABLE, "your client has opened that session"),
+	FIELD(org_values, lost, JSON_KIND_BOOL, JSON_NULLABLE, "it was told that the session is gone"),
+	END
+};
+
+#define ORGS(method, tail, scope, fields, op, what, ...) \
+	{ method, "/v1/orgs/{organisation}/" tail, ROUTE_SERVICE, scope, .params = fields, SIZE(org_values), \
+	  .handle = orgs_call, .operation = op, .summary = what, __VA_ARGS__ }
 #define ARCHIVE(op, fields, what, shape)                                               \
 	{ "POST", "/workspaces/{session_id}/" #op, ROUTE_SERVICE, SCOPE_READ, .params = archive_params, \
 	  .kept = true, .body = fields, SIZE(archive_values), .handle = archive_##op, .summary = what, .answer = shape }
@@ -389,6 +462,48 @@ const struct route routes[] = {
 	V1(digest, SCOPE_READ, any_path_body, change_values, "The SHA-256 of a file", "FileDigest"),
 	V1(realpath, SCOPE_READ, any_path_body, change_values, "Resolve a path", "RealPath"),
 	V1(edit, SCOPE_WRITE, edit_body, edit_values, "Replace text in a file, byte for byte", "FileDigest"),
+	ORGS("GET", "connections", SCOPE_READ, org_params, "connection_list",
+	     "Where the environments of an organisation are", .answer = "Connections"),
+	ORGS("POST", "connections", SCOPE_WRITE, org_params, "connection_put", "Register a connection",
+	     .body = org_connection_body, .strict = true, .answer = "Connection"),
+	ORGS("GET", "connections/{connection_id}", SCOPE_READ, org_connection_params, "connection_get",
+	     "One connection, without its token", .answer = "Connection"),
+	ORGS("PUT", "connections/{connection_id}", SCOPE_WRITE, org_connection_params, "connection_put",
+	     "Change what is given of a connection", .body = org_connection_body, .strict = true, .answer = "Connection"),
+	ORGS("DELETE", "connections/{connection_id}", SCOPE_WRITE, org_connection_params, "connection_remove",
+	     "Forget a connection and its token"),
+	ORGS("GET", "key", SCOPE_READ, org_params, "scope_key", "The key that says who shares files",
+	     .query = org_key_query, .answer = "ScopeKey"),
+	ORGS("GET", "workspaces", SCOPE_READ, org_params, "workspace_list", "Newest use first",
+	     .query = org_range_query, .answer = "ScopeWorkspaces"),
+	ORGS("GET", "workspaces/{key}", SCOPE_READ, org_key_params, "workspace_get", "One workspace",
+	     .answer = "ScopeWorkspace"),
+	ORGS("DELETE", "workspaces/{key}", SCOPE_WRITE, org_key_params, "workspace_remove",
+	     "Delete it, and what it recorded on a host"),
+	ORGS("DELETE", "conversations/{conversation}", SCOPE_WRITE, org_conversation_params, "conversation_remove",
+	     "Delete the workspaces of a conversation", .answer = "RemovedWorkspaces"),
+	ORGS("GET", "workspaces/{key}/document", SCOPE_READ, org_key_params, "document_get",
+	     "A document: its files and directories", .answer = "Document"),
+	ORGS("PUT", "workspaces/{key}/document", SCOPE_WRITE, org_key_params, "document_put",
+	     "Put another document in its place", .raw = true, .body_limit = 32u << 20),
+	ORGS("GET", "workspaces/{key}/files", SCOPE_READ, org_key_params, "file_list",
+	     "What is in it, for people; nothing of it is recorded", .answer = "BrowsedFiles"),
+	ORGS("GET", "workspaces/{key}/file", SCOPE_READ, org_key_params, "file_read",
+	     "A file of at most 16 MiB", .query = org_path_query, .answer = "BrowsedContent"),
+	ORGS("GET", "log", SCOPE_READ, org_params, "log_query", "What was done, newest first",
+	     .query = org_log_query, .answer = "Operations"),
+	ORGS("GET", "log/names", SCOPE_READ, org_params, "log_names", "The operations that the log holds",
+	     .answer = "OperationNames"),
+	ORGS("GET", "purges", SCOPE_READ, org_params, "purge_list", "What is still to be removed on hosts",
+	     .answer = "Purges"),
+	ORGS("POST", "runs", SCOPE_WRITE, org_params, "run_open", "Open a run; nothing starts yet",
+	     .body = org_run_body, .strict = true, .answer = "ScopeRun"),
+	ORGS("GET", "runs/{run}", SCOPE_WRITE, org_run_params, "run_get", "A run that is open",
+	     .answer = "ScopeRun"),
+	ORGS("POST", "runs/{run}/report", SCOPE_WRITE, org_run_params, "run_report",
+	     "What your client noticed of the session", .body = org_report_body, .strict = true, .answer = "ScopeRun"),
+	ORGS("DELETE", "runs/{run}", SCOPE_WRITE, org_run_params, "run_close", "Close it",
+	     .query = org_parked_query),
 	{ "GET", "/openapi.json", ROUTE_OPEN, SCOPE_READ, .head = true, .handle = openapi_document,
 	  .summary = "This description" },
 	{ "GET", "/docs", ROUTE_OPEN, SCOPE_READ, .head = true, .handle = openapi_page, .summary = "Where the description is" },

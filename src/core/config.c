@@ -74,6 +74,9 @@ static const struct setting settings[] = {
 	S("GARRET_STATE_DIR",                  STR,      state_dir,                   "/var/lib/garret", 0),
 	S("GARRET_SOCKET",                     STR_OPT,  socket,                      NULL, 0),
 	S("GARRET_ENGINE",                     STR_OPT,  engine,                      NULL, 0),
+	S("GARRET_APP_DATABASE",               STR_OPT,  app_database,                NULL, 0),
+	S("SANDBOX_STATE_MAX_BYTES",           INT,      state_max_bytes,             "4194304", 1),
+	S("SANDBOX_INLINE_IMAGE_MAX_BYTES",    INT,      inline_image_max_bytes,      "5242880", 1),
 	S("GARRET_EVENT_RETENTION",            INT,      event_retention,             "604800", 1),
 	S("GARRET_SLEEP_AFTER",                INT_OPT,  sleep_after,                 NULL, 1),
 	S("GARRET_DISK_LIMIT",                 SIZE_OPT, disk_limit,                  NULL, 0),
@@ -615,6 +618,11 @@ static int check(struct config *c, struct garret_error *err)
 		return garret_fail(err, GARRET_INVALID,
 				   "SANDBOXD_POLICY_OVERRIDES: an absolute path, not \"%.100s\"",
 				   c->policy_overrides);
+	if (c->app_database && strncmp(c->app_database, "sqlite:/", 8) != 0 &&
+	    strncmp(c->app_database, "postgresql://", 13) != 0 &&
+	    strncmp(c->app_database, "postgres://", 11) != 0)
+		return garret_fail(err, GARRET_INVALID,
+				   "GARRET_APP_DATABASE: sqlite:/PATH or postgresql://...");
 	rc = check_memory(c, err);
 	if (rc == 0)
 		rc = check_work_dir(c->work_dir, err);

@@ -45,8 +45,11 @@ struct config {
 	/* CONFIG_NULL: no ceiling */
 	int64_t max_sessions, max_open_sessions, max_sessions_per_tenant, evict_idle_after;
 	int64_t workspace_ttl, container_ttl, sandbox_uid;
-	int64_t event_retention; /* GARRET_EVENT_RETENTION: seconds */
-	int64_t sleep_after;     /* GARRET_SLEEP_AFTER: seconds without use, or CONFIG_NULL */
+	char *app_database; /* GARRET_APP_DATABASE; NULL: a file in the state directory */
+	int64_t state_max_bytes,
+		inline_image_max_bytes; /* SANDBOX_STATE_MAX_BYTES, SANDBOX_INLINE_IMAGE_MAX_BYTES */
+	int64_t event_retention;        /* GARRET_EVENT_RETENTION: seconds */
+	int64_t sleep_after; /* GARRET_SLEEP_AFTER: seconds without use, or CONFIG_NULL */
 	int64_t idle_timeout, cleanup_interval, execute_timeout; /* seconds */
 	int64_t max_read_bytes, max_workers, max_running_commands;
 

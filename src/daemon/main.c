@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "api/app_link.h"
 #include "base/auto.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -168,6 +169,33 @@ static void warn_about_exposure(const struct daemon *d)
 			 strlen(token));
 }
 
+/* A program beside this one. */
+static char *sibling(const char *program)
+{
+	char self[4096], *slash;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n <= 0)
+		return xstrdup(program);
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	if (slash)
+		*slash = '\0';
+	return xasprintf("%s/%s", self, program);
+}
+
+/* It is started by the first request; or now, when an earlier one has left something to be swept. */
+static void set_app(struct daemon *d)
+{
+	autofree char *program = sibling("garret-app"), *dir = xasprintf("%s/app", d->state.dir);
+	const struct app_link_config config = { .program = program, .dir = dir };
+	struct app_link *app = app_link_new(d->loop, &config);
+
+	if (access(dir, F_OK) == 0)
+		app_link_start(app);
+	api_set_app(d->api, app);
+}
+
 static void serve(void *ctx)
 {
 	struct daemon *d = ctx;
@@ -182,6 +210,7 @@ static void serve(void *ctx)
 		loop_quit(d->loop, 1);
 		return;
 	}
+	set_app(d);
 	d->listening = true;
 	warn_about_exposure(d);
 	if (d->state.token)
@@ -281,21 +310,6 @@ static void on_registry_ready(void *ctx, const struct garret_error *err)
 	serve_when_ready(d);
 }
 
-/* The engine beside this program. */
-static char *engine_program(void)
-{
-	char self[4096], *slash;
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (n <= 0)
-		return xstrdup("garret-engine");
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	if (slash)
-		*slash = '\0';
-	return xasprintf("%s/garret-engine", self);
-}
-
 static int get_keeper(struct daemon *d, uid_t uid, int *ret_fd, struct garret_error *err)
 {
 	autofree char *program = NULL, *peer = xasprintf("%u", uid);
@@ -312,7 +326,7 @@ static int get_keeper(struct daemon *d, uid_t uid, int *ret_fd, struct garret_er
 		args[3] = "--workspaces";
 		args[4] = d->config.workspace_root;
 	}
-	program = engine_program();
+	program = sibling("garret-engine");
 	return engine_start(program, d->config.state_dir, args, ret_fd, &d->engine_pid, err);
 }
 
