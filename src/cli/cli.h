@@ -21,12 +21,14 @@ struct command {
 };
 
 extern const struct command command_run, command_serve, command_doctor, command_session,
-	command_exec, command_workspace, command_token, command_conform;
+	command_exec, command_workspace, command_token, command_conform, command_scope, command_doc,
+	command_log;
 /* Files of a session. */
 extern const struct command command_ls, command_cat, command_put, command_get, command_cp,
 	command_mv, command_rm, command_mkdir, command_stat, command_find, command_grep,
 	command_edit, command_tar;
-extern const struct command session_commands[], workspace_commands[], token_commands[];
+extern const struct command session_commands[], workspace_commands[], token_commands[],
+	scope_commands[], doc_commands[];
 
 /* Print "garret: MESSAGE" on stderr, as one line of harmless text; returns the exit status of the code. */
 int cli_fail(const struct garret_error *err);

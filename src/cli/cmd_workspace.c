@@ -187,31 +187,6 @@ static int tree_main(int argc, char **argv)
 	return list_each(argc, argv, &workspace_commands[3]);
 }
 
-/* In place; false when it isn't base64. */
-static bool decode_base64(char *s, size_t *ret)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	uint32_t acc = 0;
-	unsigned bits = 0;
-	size_t n = 0;
-
-	for (const char *p = s; *p && *p != '='; p++) {
-		const char *at = strchr(digits, *p);
-
-		if (!at)
-			return false;
-		acc = acc << 6 | (uint32_t)(at - digits);
-		bits += 6;
-		if (bits >= 8) {
-			bits -= 8;
-			s[n++] = (char)(acc >> bits);
-		}
-	}
-	*ret = n;
-	return true;
-}
-
 static int cat_kept(struct file_command *c, const char *word, struct garret_error *err)
 {
 	autoplace struct place p = PLACE_INIT;
@@ -232,7 +207,7 @@ static int cat_kept(struct file_command *c, const char *word, struct garret_erro
 	content = json_string_value(json_object_get(answer, "content_b64"));
 	text = content ? xstrdup(content) : NULL;
 	json_decref(answer);
-	if (!text || !decode_base64(text, &n))
+	if (!text || !show_base64(text, &n))
 		return garret_fail(err, GARRET_PROTOCOL, "%s: the answer has no content", p.text);
 	return write_full(STDOUT_FILENO, text, n) < 0
 		       ? garret_fail_errno(err, "write standard output")

@@ -16,7 +16,7 @@ static const struct command *const commands[] = {
 	&command_run, &command_exec, &command_session, &command_ls, &command_cat, &command_put,
 	&command_get, &command_cp, &command_mv, &command_rm, &command_mkdir, &command_stat,
 	&command_find, &command_grep, &command_edit, &command_tar, &command_workspace,
-	&command_token, &command_serve, &command_doctor, &command_conform,
+	&command_token, &command_scope, &command_doc, &command_log, &command_serve, &command_doctor, &command_conform,
 	NULL
 };
 /* clang-format on */
@@ -131,7 +131,7 @@ static int completion(int argc, char **argv)
 		return 2;
 	}
 	(void)puts("_garret() {\n  local words cmd=${COMP_WORDS[1]}\n"
-		   "  case $cmd in session|workspace|token)\n"
+		   "  case $cmd in session|workspace|token|scope|doc)\n"
 		   "    [ \"$COMP_CWORD\" -gt 2 ] && cmd=\"$cmd-${COMP_WORDS[2]}\" ;;\n  esac\n"
 		   "  case $cmd in");
 	for (const struct command *const *c = commands; *c; c++) {

@@ -106,3 +106,27 @@ int show_flush(struct garret_error *err)
 	return garret_fail(err, garret_code_of_errno(errno), "write standard output: %s",
 			   errno ? strerror(errno) : "failed");
 }
+
+bool show_base64(char *s, size_t *ret)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	uint32_t acc = 0;
+	unsigned bits = 0;
+	size_t n = 0;
+
+	for (const char *p = s; *p && *p != '='; p++) {
+		const char *at = strchr(digits, *p);
+
+		if (!at)
+			return false;
+		acc = acc << 6 | (uint32_t)(at - digits);
+		bits += 6;
+		if (bits >= 8) {
+			bits -= 8;
+			s[n++] = (char)(acc >> bits);
+		}
+	}
+	*ret = n;
+	return true;
+}

@@ -22,6 +22,8 @@ void show_escape(struct strbuf *out, const char *s, size_t n);
 void show_bytes(const char *s, size_t n);
 void show_text(const char *s);
 bool show_on_terminal(void);
+/* base64 into its bytes, in place; false when it isn't any. */
+bool show_base64(char *s, size_t *ret);
 /* One line of JSON. */
 void show_json(const json_t *doc);
 
