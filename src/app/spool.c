@@ -46,6 +46,7 @@ struct app_spool {
 	bool draining; /* a thread is at it */
 	bool torn;     /* it ends with half a row, behind which nothing would be found */
 	char id[GARRET_APP_ID], name[GARRET_APP_ID], owner[APP_OWNER];
+	char *insert_many; /* a statement; the database knows it by its place */
 };
 
 /* ---- opening ---- */
@@ -69,6 +70,26 @@ static int load_id(int state_fd, char ret[GARRET_APP_ID], struct garret_error *e
 	if (fd < 0 || read_full(fd, ret, GARRET_APP_ID - 1) != GARRET_APP_ID - 1)
 		return garret_fail_errno(err, "state_dir: read its id");
 	return 0;
+}
+
+#define INSERT                                                                                   \
+	"INSERT INTO sandbox_operations(ok, duration_ms, created_at, organisation, agent, run, " \
+	"session_key, op, target, detail) VALUES"
+
+/* The same for AT_ONCE rows. */
+static char *make_insert_many(void)
+{
+	struct strbuf out = STRBUF_INIT;
+
+	strbuf_addstr(&out, INSERT);
+	for (int row = 0; row < AT_ONCE; row++)
+		for (int i = 0; i < 10; i++)
+			strbuf_addf(&out, "%s?%d%s",
+				    i     ? ","
+				    : row ? ",("
+					  : "(",
+				    row * 10 + i + 1, i == 9 ? ")" : "");
+	return strbuf_detach(&out, NULL);
 }
 
 static void file_name(const char *name, char ret[64])
@@ -96,6 +117,7 @@ int app_spool_open(struct garret_app *app, struct garret_error *err)
 	s->fd = openat(s->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
 	if (s->fd < 0 || flock(s->fd, LOCK_EX | LOCK_NB) < 0)
 		return garret_fail_errno(err, "state_dir: make a spool");
+	s->insert_many = make_insert_many();
 	(void)snprintf(s->owner, sizeof(s->owner), "%s/%s", s->id, s->name);
 	s->drained_at = app_now();
 	return 0;
@@ -117,6 +139,7 @@ void app_spool_close(struct garret_app *app)
 	s->fd = fd_close(s->fd);
 	s->dir_fd = fd_close(s->dir_fd);
 	(void)pthread_mutex_destroy(&s->lock);
+	free(s->insert_many);
 	free(s);
 	app->spool = NULL;
 }
@@ -300,42 +323,21 @@ static const uint8_t *take_row(const uint8_t *at, const uint8_t *end, struct db_
 	return at;
 }
 
-#define INSERT                                                                                   \
-	"INSERT INTO sandbox_operations(ok, duration_ms, created_at, organisation, agent, run, " \
-	"session_key, op, target, detail) VALUES"
-static char *insert_many; /* the same for AT_ONCE rows */
-static pthread_once_t insert_many_once = PTHREAD_ONCE_INIT;
-
-static void make_insert_many(void)
-{
-	struct strbuf out = STRBUF_INIT;
-
-	strbuf_addstr(&out, INSERT);
-	for (int row = 0; row < AT_ONCE; row++)
-		for (int i = 0; i < 10; i++)
-			strbuf_addf(&out, "%s?%d%s",
-				    i     ? ","
-				    : row ? ",("
-					  : "(",
-				    row * 10 + i + 1, i == 9 ? ")" : "");
-	insert_many = strbuf_detach(&out, NULL);
-}
-
-static int insert_rows(struct db *db, const struct db_value *v, size_t rows,
+static int insert_rows(struct garret_app *app, const struct db_value *v, size_t rows,
 		       struct garret_error *err)
 {
 	int rc = 0;
 
 	if (rows == AT_ONCE)
-		return db_query(db, insert_many, v, 10 * rows, NULL, err);
+		return db_query(app->db, app->spool->insert_many, v, 10 * rows, NULL, err);
 	for (size_t i = 0; rc == 0 && i < rows; i++)
-		rc = db_query(db, INSERT "(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)", v + 10 * i, 10, NULL,
-			      err);
+		rc = db_query(app->db, INSERT "(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)", v + 10 * i, 10,
+			      NULL, err);
 	return rc;
 }
 
 /* All whole rows of some bytes; *ret is how many of the bytes they were. */
-static int insert_all(struct db *db, const uint8_t *data, size_t n, size_t *ret,
+static int insert_all(struct garret_app *app, const uint8_t *data, size_t n, size_t *ret,
 		      struct garret_error *err)
 {
 	struct db_value v[10 * AT_ONCE];
@@ -347,37 +349,37 @@ static int insert_all(struct db *db, const uint8_t *data, size_t n, size_t *ret,
 		at = next;
 		if (++rows < AT_ONCE)
 			continue;
-		rc = insert_rows(db, v, rows, err);
+		rc = insert_rows(app, v, rows, err);
 		rows = 0;
 	}
 	if (rc == 0)
-		rc = insert_rows(db, v, rows, err);
+		rc = insert_rows(app, v, rows, err);
 	*ret = (size_t)(at - data);
 	return rc;
 }
 
 /* One piece of a file, with app->lock held.  *ret_to is the mark then; *ret_n 0: nothing was left. */
-static int drain_piece(struct db *db, int fd, const char *owner, uint8_t *buf, uint64_t *ret_to,
-		       size_t *ret_n, struct garret_error *err)
+static int drain_piece(struct garret_app *app, int fd, const char *owner, uint8_t *buf,
+		       uint64_t *ret_to, size_t *ret_n, struct garret_error *err)
 {
 	uint64_t from = 0;
 	ssize_t n = 0;
-	int rc = db_begin(db, err);
+	int rc = db_begin(app->db, err);
 
 	*ret_n = 0;
 	if (rc < 0)
 		return rc;
-	rc = mark_get(db, owner, &from, err);
+	rc = mark_get(app->db, owner, &from, err);
 	if (rc == 0)
 		n = pread(fd, buf, CHUNK, (off_t)from);
 	if (rc == 0 && n < 0)
 		rc = garret_fail_errno(err, "read the spool");
 	if (rc == 0)
-		rc = insert_all(db, buf, (size_t)n, ret_n, err);
+		rc = insert_all(app, buf, (size_t)n, ret_n, err);
 	*ret_to = from + *ret_n;
 	if (rc == 0 && *ret_n)
-		rc = mark_move(db, owner, from, *ret_to, err);
-	return db_end(db, rc, err);
+		rc = mark_move(app->db, owner, from, *ret_to, err);
+	return db_end(app->db, rc, err);
 }
 
 static int drain(struct garret_app *app, int fd, const char *owner, uint64_t *ret_to,
@@ -388,9 +390,8 @@ static int drain(struct garret_app *app, int fd, const char *owner, uint64_t *re
 	int rc;
 
 	app_lock(app);
-	(void)pthread_once(&insert_many_once, make_insert_many);
 	do
-		rc = drain_piece(app->db, fd, owner, buf, ret_to, &n, err);
+		rc = drain_piece(app, fd, owner, buf, ret_to, &n, err);
 	while ((rc == 0 && n) || rc == -GARRET_CHANGED);
 	app_unlock(app);
 	/* The room of what is in the database; where that can't be had it only stays used. */
