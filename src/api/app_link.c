@@ -19,6 +19,7 @@
 #define WORKERS 4
 #define WAITING_MAX 256
 #define ANSWER_MAX (64u << 20)
+#define READS 16
 #define AGAIN_MS 1000 /* after a start that came to nothing */
 #define END_MS 5000
 #define WORKER_FD 3
@@ -35,11 +36,10 @@ struct worker {
 	pid_t pid; /* 0: none */
 	int fd;
 	struct loop_io io;
-	struct ask *job;   /* that it has */
-	size_t sent;       /* of the job's frame */
-	struct strbuf in;  /* of its answer */
-	uint64_t begun_ms; /* when it was started */
-	bool answered;     /* it was good for something */
+	struct ask *job;  /* that it has */
+	size_t sent;      /* of the job's frame */
+	struct strbuf in; /* of its answer */
+	bool answered;    /* it was good for something */
 };
 
 struct app_link {
@@ -48,7 +48,7 @@ struct app_link {
 	struct worker worker[WORKERS];
 	struct list waiting;
 	size_t n_waiting;
-	struct loop_later next, refuse;
+	struct loop_later next;
 	uint64_t not_before_ms;
 };
 
@@ -133,7 +133,6 @@ static int worker_start(struct worker *w, struct garret_error *err)
 	fd_close(pair[1]);
 	w->fd = pair[0];
 	(void)fd_set_nonblock(w->fd, true);
-	w->begun_ms = now_ms();
 	w->answered = false;
 	if (w->pid < 0) {
 		w->pid = 0;
@@ -180,14 +179,17 @@ static bool worker_read(struct worker *w)
 {
 	char buf[65536];
 	uint32_t head[2];
-	ssize_t n;
+	ssize_t n = 1;
 
-	while ((n = read(w->fd, buf, sizeof(buf))) > 0) {
-		strbuf_add(&w->in, buf, (size_t)n);
-		if (!w->job || w->in.len > ANSWER_MAX)
+	/* Others wait for the loop as well: what is left comes in its next round. */
+	for (int i = 0; i < READS && n > 0; i++) {
+		n = read(w->fd, buf, sizeof(buf));
+		if (n > 0)
+			strbuf_add(&w->in, buf, (size_t)n);
+		if (n > 0 && (!w->job || w->in.len > ANSWER_MAX))
 			return false;
 	}
-	if (n == 0 || (errno != EAGAIN && errno != EINTR))
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		return false;
 	if (w->job && answer_is_whole(w, head)) {
 		struct ask *job = w->job;

@@ -10,8 +10,11 @@ import argparse
 import base64
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import threading
 import time
 import traceback
 import uuid
@@ -258,8 +261,35 @@ def a_worker_that_is_killed_fails_one_request_at_most(d):
 
 
 @test
+def without_its_program_it_says_so(d):
+    with tempfile.TemporaryDirectory() as build:
+        for program in ("garretd", "garret-engine", "garret-init"):
+            shutil.copy2(os.path.join(d.build, program), build)
+        with Daemon(build=build) as bare:
+            began = time.time()
+            for _ in range(3):
+                answer = bare.call("GET", f"/v1/orgs/{new()}/workspaces")
+                assert answer[0] == 503 and "application layer" in answer[1]["detail"], answer
+            assert time.time() - began < 5 and bare.call("GET", "/healthz")[0] == 200
+
+
+@test
+def settings_reach_it(d):
+    with Daemon(build=d.build, SANDBOX_STATE_MAX_BYTES="1000") as small:
+        o = Org(small)
+        key = o.run()["key"]
+        entry = {"content": ["x" * 1000], "created_at": "2026-01-01T00:00:00+00:00", "modified_at": "2026-01-01T00:00:00+00:00"}
+        assert "1000" in o.ask("PUT", f"workspaces/{key}/document", {"files": {"/f": entry}}, want=507)["detail"]
+    for name, value in (("GARRET_APP_DATABASE", "mysql://h"), ("SANDBOX_STATE_MAX_BYTES", "0"), ("SANDBOX_INLINE_IMAGE_MAX_BYTES", "x")):
+        try:
+            Daemon(build=d.build, **{name: value}).start()
+            raise AssertionError(f"{name}={value} was taken")
+        except RuntimeError as e:
+            assert name in str(e), e
+
+
+@test
 def many_at_once_are_answered(d):
-    import threading
     o = Org(d)
     wrong = []
 
