@@ -48,7 +48,7 @@ static void put_entry(struct strbuf *out, const struct garret_app_browsed *e)
 		json_put_null(out);
 	else
 		json_put_int(out, (int64_t)e->bytes);
-	put_number(out, "modified_at", (double)(e->modified_ns / 1000000) / 1e3);
+	put_number(out, "modified_at", (double)e->modified_ns / 1e9);
 	put_bool(out, "thumbnail", e->thumbnail);
 	json_close(out, '}');
 }

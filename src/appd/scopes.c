@@ -72,8 +72,9 @@ static int field(struct request *q, const char *name, char *ret, size_t cap,
 static int check_reach(struct request *q, const struct garret_app_connection *c,
 		       struct garret_error *err)
 {
-	const bool outside = c->kind == GARRET_APP_DAYTONA ||
-			     (c->kind == GARRET_APP_SANDBOXD && strncmp(c->address, "unix:", 5));
+	const bool outside =
+		c->kind == GARRET_APP_DAYTONA ||
+		(c->kind == GARRET_APP_SANDBOXD && strncmp(c->address, "unix:", 5) != 0);
 
 	return q->trusted || outside
 		       ? 0
