@@ -227,6 +227,14 @@ void context_turn(struct garret_context *c)
 		lead(c, 0);
 }
 
+void context_round(struct garret_context *c, unsigned most_ms)
+{
+	if (c->leading)
+		follow(c, now_ms() + most_ms);
+	else
+		lead(c, (int)most_ms);
+}
+
 int garret_context_fd(struct garret_context *c)
 {
 	return loop_fd(c->loop);

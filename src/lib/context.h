@@ -50,6 +50,8 @@ int context_wait(struct garret_context *c, const bool *done, const struct garret
 bool context_in_round(const struct garret_context *c);
 /* One round that doesn't wait. */
 void context_turn(struct garret_context *c);
+/* A round of the loop, of at most that long: ours, or of the thread that is in it. */
+void context_round(struct garret_context *c, unsigned most_ms);
 bool cancel_asked(const struct garret_cancel *cancel); /* NULL: no */
 
 #endif

@@ -217,11 +217,8 @@ static void end_idle(struct garret_provider *p)
 			backend_close(b, BOX_CLOSE_LEAVE, NULL, NULL);
 		else if (b->box && (b->dead || b->ends))
 			backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
-	while (p->closing && now_ms() < until) {
-		bool done = false;
-
-		(void)context_wait(p->context, &done, NULL, now_ms() + 20, NULL);
-	}
+	while (p->closing && now_ms() < until)
+		context_round(p->context, 20);
 }
 
 void provider_drop(struct garret_provider *p)
@@ -386,11 +383,8 @@ static void await_closing(struct garret_provider *p, const char *id)
 {
 	const uint64_t until = now_ms() + CLOSE_MS;
 
-	while (backend_closes(p, id) && now_ms() < until) {
-		bool done = false;
-
-		(void)context_wait(p->context, &done, NULL, now_ms() + 5, NULL);
-	}
+	while (backend_closes(p, id) && now_ms() < until)
+		context_round(p->context, 20);
 }
 
 static int destroy(struct garret_provider *p, const char *id, struct garret_error *err)

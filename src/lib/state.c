@@ -131,7 +131,7 @@ static void state_stop(struct garret_provider *p)
 		if (b->box)
 			backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
 	while (p->closing)
-		context_turn(p->context);
+		context_round(p->context, 20);
 	p->impl = state_free(p->impl);
 	state_file_store_free(&s->file);
 	free(s);
