@@ -84,6 +84,7 @@ struct garret_app_run {
 	bool settled;   /* it is there, and the row knows */
 	bool lost;      /* it is gone */
 	bool forgotten; /* and the row knows */
+	bool doubted;   /* it ended, and the sweeper asks what it made */
 
 	struct app_spills *spills;
 	struct map staged; /* skill files that this run staged: path -> digest, malloc()ed */
@@ -170,9 +171,12 @@ void app_place_put(struct garret_app *app, struct app_place *p); /* NULL is fine
 
 /* ---- document.c ---- */
 
-/* A document of a row, or one that is in memory alone (key NULL), which text (NULL: empty) begins. */
+/*
+ * A document of a row, or (key NULL) one of a run, or nobody's (run NULL too), which text (NULL: empty)
+ * begins.
+ */
 struct app_document *app_document_new(struct garret_app *app, const char *organisation,
-				      const char *key, const char *text);
+				      const char *key, const char *run, const char *text);
 struct app_document *app_document_free(struct app_document *d);
 /* The state provider on it. */
 int app_document_provider(struct app_document *d, struct garret_provider **ret,
@@ -214,7 +218,12 @@ int app_own_ref(struct garret_app_run *run, struct garret_error *err);
 /* Its list of spills has changed. */
 int app_own_spills(struct garret_app_run *run, struct garret_error *err);
 /* How a run ends: for good, or for who takes it over. */
-enum app_ending { APP_ENDED, APP_PARKED, APP_DETACHED };
+enum app_ending {
+	APP_ENDED,
+	APP_PARKED,
+	APP_DETACHED,
+	APP_DOUBTFUL /* for good, but for what it may have made: the sweeper asks */
+};
 int app_own_end(struct garret_app_run *run, enum app_ending how, struct garret_error *err);
 /* One that was parked or detached, or whose process is gone, by its id; without a workspace yet. */
 int app_own_resume(struct garret_app *app, const char *organisation, const char *run,
@@ -233,6 +242,8 @@ int app_session_guard(void *data, enum garret_operation op, const char *path,
 void app_session_seen(struct garret_app_run *run, enum garret_code code);
 /* At the end: what the row could not be told before. */
 void app_session_end(struct garret_app_run *run);
+/* May there be an environment that no row holds?  Only its host can tell. */
+bool app_session_doubtful(const struct garret_app_run *run);
 /* The run that knows of the environment: its own, or the one that it shares it with. */
 struct garret_app_run *app_root(struct garret_app_run *run);
 

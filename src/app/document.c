@@ -1,6 +1,6 @@
 /*
  * Documents behind the state provider's store: of a row, saved with every change in the place of
- * exactly the version that was loaded; or in memory alone, of a run-scoped run.
+ * exactly the version that was loaded; or in memory, of a run-scoped run, whose ownership row has it too.
  *
  * Called with the context's lock held: nothing of the library is used here.
  */
@@ -19,6 +19,7 @@
 struct app_document {
 	struct garret_app *app;
 	char organisation[GARRET_APP_ID], key[GARRET_APP_KEY];
+	char run[GARRET_APP_ID]; /* of one in memory: whose it is; "": nobody's */
 	bool memory;
 	char *text; /* of one in memory; NULL: nothing was written */
 	uint64_t version;
@@ -153,6 +154,19 @@ static int save_row(struct app_document *d, const char *files, const char *direc
 	return rc < 0 ? rc : -GARRET_CHANGED;
 }
 
+/* For who goes on with the run when this process is gone. */
+static int save_run(struct app_document *d, const char *text, size_t n)
+{
+	const struct db_value document = { .type = DB_TEXT, .p = text, .n = n };
+
+	if (!*d->run)
+		return 0;
+	return app_query(
+		d->app,
+		"UPDATE sandbox_runs SET document = ?3 WHERE organisation = ?1 AND run = ?2",
+		DB_ARGS(db_text(d->organisation), db_text(d->run), document), NULL, NULL);
+}
+
 static int document_save(void *data, const char *id, const char *text, size_t n, uint64_t version,
 			 uint64_t *ret_version)
 {
@@ -162,6 +176,9 @@ static int document_save(void *data, const char *id, const char *text, size_t n,
 
 	(void)id;
 	if (d->memory) {
+		rc = save_run(d, text, n);
+		if (rc < 0)
+			return rc;
 		free(d->text);
 		d->text = xstrndup(text, n);
 		*ret_version = ++d->version;
@@ -184,7 +201,7 @@ static int document_remove(void *data, const char *id)
 /* ---- the provider ---- */
 
 struct app_document *app_document_new(struct garret_app *app, const char *organisation,
-				      const char *key, const char *text)
+				      const char *key, const char *run, const char *text)
 {
 	struct app_document *d = xnew(struct app_document);
 
@@ -194,6 +211,7 @@ struct app_document *app_document_new(struct garret_app *app, const char *organi
 	d->text = text ? xstrdup(text) : NULL;
 	app_copy(d->organisation, sizeof(d->organisation), organisation);
 	app_copy(d->key, sizeof(d->key), key);
+	app_copy(d->run, sizeof(d->run), run);
 	return d;
 }
 
@@ -260,7 +278,7 @@ int garret_app_document_get(struct garret_app *app, const char *organisation, co
 static int check_document(struct garret_app *app, const char *json, char **ret_files,
 			  char **ret_directories, struct garret_error *err)
 {
-	struct app_document *d = app_document_new(app, "", NULL, json);
+	struct app_document *d = app_document_new(app, "", NULL, NULL, json);
 	struct garret_provider *p = NULL;
 	struct garret_workspace *w = NULL;
 	struct garret_ref ref;

@@ -4,6 +4,7 @@
  * that waits for a person is parked: its row keeps what the next process needs to go on with it.
  */
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +13,10 @@
 #include "base/mem.h"
 
 #define PARKED_FOR (30 * 86400.0) /* then nobody will come back to it */
+#define FIRST_DOUBT 10.0          /* seconds until a host is asked, later a half of what went by */
 #define COLUMNS                                                                                 \
 	"organisation, run, agent, scope_key, scope, backend, connection, session_id, parked, " \
-	"document, spills, owner, seen_at, runtime, include_execute, session_epoch, attached, lost"
+	"document, spills, owner, seen_at, runtime, include_execute, session_epoch, attached, lost, opened_at"
 enum {
 	ORGANISATION,
 	RUN,
@@ -33,7 +35,8 @@ enum {
 	EXECUTE,
 	EPOCH,
 	ATTACHED,
-	LOST
+	LOST,
+	OPENED
 };
 
 /* ---- spills as text ---- */
@@ -79,11 +82,12 @@ static void restore(struct garret_app_run *run, const struct db_rows *r, size_t 
 	run->attached = own ? run->begun : db_get_int(r, i, ATTACHED) != 0;
 	run->epoch = (uint64_t)db_get_int(r, i, EPOCH);
 	run->lost = run->forgotten = db_get_int(r, i, LOST) != 0;
+	run->doubted = db_get_int(r, i, PARKED) == APP_DOUBTFUL;
 	parse_spills(db_get_text(r, i, SPILLS), run->spills);
 	if (db_get_text(r, i, DOCUMENT)) {
 		app_document_free(run->document);
 		run->document = app_document_new(run->app, run->facts.organisation, NULL,
-						 db_get_text(r, i, DOCUMENT));
+						 run->facts.run, db_get_text(r, i, DOCUMENT));
 	}
 }
 
@@ -198,6 +202,10 @@ int app_own_end(struct garret_app_run *run, enum app_ending how, struct garret_e
 {
 	const char *text = run->document ? app_document_text(run->document) : NULL;
 
+	if (how == APP_DOUBTFUL)
+		run->lost = false; /* it is asked anew */
+	if (how == APP_DOUBTFUL)
+		(void)app_own_ref(run, NULL);
 	if (how != APP_ENDED)
 		return app_query(run->app,
 				 "UPDATE sandbox_runs SET parked = ?5, document = ?3, seen_at = ?4 "
@@ -247,6 +255,9 @@ static bool is_due(struct garret_app *app, const struct db_rows *r, size_t i)
 		return age > PARKED_FOR;
 	if (db_get_int(r, i, PARKED) == APP_DETACHED)
 		return age > app->lease;
+	if (db_get_int(r, i, PARKED) == APP_DOUBTFUL)
+		return age >
+		       fmax(FIRST_DOUBT, (db_get_real(r, i, SEEN) - db_get_real(r, i, OPENED)) / 2);
 	return is_orphan(app, r, i);
 }
 
@@ -281,7 +292,7 @@ int app_own_resume(struct garret_app *app, const char *organisation, const char 
 			   DB_ARGS(db_text(organisation), db_text(run)), &rows, err);
 
 	*ret = NULL;
-	if (rc == 0 && !rows.rows)
+	if (rc == 0 && (!rows.rows || db_get_int(&rows, 0, PARKED) == APP_DOUBTFUL))
 		rc = garret_fail(err, GARRET_NOT_FOUND,
 				 "run: there is none that is open or parked");
 	if (rc == 0 && (db_get_int(&rows, 0, PARKED) || is_orphan(app, &rows, 0)))

@@ -77,7 +77,7 @@ static int build_document(struct garret_app_run *run, struct garret_error *err)
 
 	if (!run->document)
 		run->document = app_document_new(run->app, run->facts.organisation,
-						 row ? run->key : NULL, NULL);
+						 row ? run->key : NULL, run->facts.run, NULL);
 	rc = app_document_provider(run->document, &run->state, err);
 	if (rc == 0)
 		rc = garret_ref_make(&run->ref, garret_provider_name(run->state), run->key, err);
@@ -341,6 +341,8 @@ static void close_run(struct garret_app_run *run, enum app_ending how)
 
 	if (run->place)
 		app_session_end(run);
+	if (how == APP_ENDED && app_session_doubtful(run))
+		how = APP_DOUBTFUL;
 	if (how == APP_ENDED && run->place)
 		app_spills_prune(run);
 	else if (how == APP_ENDED && run->bare)

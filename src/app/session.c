@@ -157,7 +157,7 @@ static void settle(struct garret_app_run *run)
 	else if (rc < 0)
 		app_event(run->app, "workspace_session_not_recorded", "scope", run->key, "error",
 			  garret_code_name(why.code), NULL);
-	run->settled = rc == 0;
+	run->settled = rc == 0 || rc == -GARRET_NOT_FOUND;
 }
 
 void app_session_seen(struct garret_app_run *own, enum garret_code code)
@@ -180,6 +180,17 @@ void app_session_end(struct garret_app_run *run)
 		forget(run);
 	else if (run->begun)
 		app_session_seen(run, GARRET_OK);
+}
+
+/*
+ * An operation began to make it, by name, and was cut short: what a host that was down has made, or one whose
+ * process was killed, is found by the sweeper.  Where it isn't, it is asked for once more, because it
+ * may have been on its way.
+ */
+bool app_session_doubtful(const struct garret_app_run *run)
+{
+	return run->place && has_row(run) && !run->visit && run->begun && !run->settled &&
+	       !run->attached && (!run->lost || !run->doubted);
 }
 
 /* ---- what a client of the application's own saw ---- */

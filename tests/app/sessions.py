@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 
-from applib import App, Failure, text
+from applib import App, Failure, Workspace, text
 from scene import ANY, LIVE, SERVICE, HERE, new, refused, test
 
 
@@ -344,6 +345,83 @@ print(json.dumps([a.info()['key'], b.info()['key']]))
     assert r.info()["key"] == gone and not r.exists("f")
     r.close()
     assert s.app.log(s.org, op="write")[1] == (2 if s.w.service else 0), "what it had spooled is in the log"
+
+
+@test(ANY)
+def D04_what_a_crash_left_may_be_gone_on_with(s):
+    for scope in ("run", "conversation"):
+        run, options = new(), s.w.options(s.app, s.org, session_scope=scope)
+        killed(s, f"""
+a = app.run({s.org!r}, {s.agent!r}, {run!r}, {options!r}, conversation={s.conversation!r})
+a.write('f', b'1')
+""")
+        r = s.app.resume(s.org, run)
+        assert r.read("f") == b"1", scope
+        r.close()
+
+
+def pass_time(s) -> None:
+    """Since runs were last seen."""
+    sql = f"UPDATE sandbox_runs SET seen_at = 0 WHERE organisation = '{s.org}'"
+    if s.database:
+        subprocess.run(["psql", s.database, "-qc", sql], check=True)
+        return
+    with sqlite3.connect(os.path.join(s.dir, "app", "app.db")) as db:
+        db.execute(sql)
+
+
+@test(LIVE)
+def D04_a_session_whose_answer_never_came_is_found(s):
+    """A host makes it, and goes down before it says so: no row holds it, but it isn't left behind."""
+    connection = s.app.connection(s.org, s.w.connection(s.app, s.org))
+
+    nowhere = {"sandboxd": "http://127.0.0.1:1", "docker": "unix:///nowhere.sock"}[s.w.kind]
+
+    def host(address: str) -> None:
+        s.app.connect(s.org, s.w.kind, address, None, name=connection["name"], id=connection["id"], **s.w.fields())
+
+    def made_and_not_told() -> str:
+        host(nowhere)
+        r = s.run()
+        key, run = r.info()["key"], r.info()["run"]
+        refused("UNAVAILABLE", r.write, "f", b"1")
+        settings = s.w.settings(key)
+        with Workspace(s.l, s.w.kind, **settings, **({"session_name": key} if s.w.kind == "sandboxd" else {})) as w:
+            w.write("f", b"1")
+        r.close()
+        refused("NOT_FOUND", s.app.resume, s.org, run)
+        host(s.w.address())
+        return key
+    key = made_and_not_told()
+    assert s.app.row(s.org, key)["session_id"] == "" and s.app.sweep()["runs"] == 0, "it is asked for at once"
+    pass_time(s)
+    assert s.app.sweep()["runs"] == 1 and s.app.row(s.org, key)["session_id"] == key
+    pass_time(s)
+    assert s.app.sweep()["runs"] == 0, "what is known is asked for again"
+    s.app.remove(s.org, key)
+    assert made_and_not_told() == key
+    s.app.remove(s.org, key)  # before it was asked for
+    r = s.run()
+    assert r.list() == [], "it was left behind"
+    r.close()
+    pass_time(s)
+    assert s.app.sweep()["runs"] == 1
+    s.app.remove(s.org, key)
+    # And where the process is gone it is asked for twice: it may have been on its way.
+    options = s.w.options(s.app, s.org)
+    host(nowhere)
+    killed(s, f"""
+a = app.run({s.org!r}, {s.agent!r}, {new()!r}, {options!r}, conversation={s.conversation!r})
+try:
+    a.write('f', b'1')
+except Failure:
+    pass
+""")
+    host(s.w.address())
+    for due in (1, 1, 0):
+        assert s.app.sweep()["runs"] == due
+        pass_time(s)
+    assert s.app.row(s.org, key)["session_id"] == "" and s.app.told("workspace_session_forgotten") == []
 
 
 @test(ANY)
