@@ -23,10 +23,13 @@ void sandboxd_box_free(struct box *b)
 	sandboxd_runs_end(b, &gone);
 	while (!list_empty(&b->asks))
 		ask_cancel((struct ask *)b->asks.next); /* link is its first member */
+	sandboxd_renew_end(b);
 	loop_later_cancel(b->p->loop, &b->died_later);
 	list_remove(&b->link);
 	free(b->id);
 	free(b->token);
+	free(b->runtime);
+	free(b->birth);
 	free(b->work_dir);
 	free(b);
 }
@@ -166,7 +169,8 @@ static struct closing *closing_new(struct provider *p, const char *id, box_done_
 static void sandboxd_close(struct box *b, enum box_close how, box_done_fn done, void *ctx)
 {
 	struct closing *c = closing_new(b->p, b->id, done, ctx);
-	const bool nothing = how == BOX_CLOSE_LEAVE;
+	/* Under a name that was lost there may be another's. */
+	const bool nothing = how == BOX_CLOSE_LEAVE || b->lost;
 
 	sandboxd_box_free(b);
 	if (nothing)
@@ -263,7 +267,7 @@ static void sandboxd_usage(struct box *b, box_usage_fn done, void *ctx)
 {
 	autofree char *path = sandboxd_path(b, false, "?usage=true");
 	const struct ask_spec spec = {
-		.method = "GET", .path = path, .token = b->token, .own_ctx = true
+		.method = "GET", .path = path, .session = true, .own_ctx = true
 	};
 	struct usage *u = xnew(struct usage);
 

@@ -9,8 +9,11 @@
  * deleted through a session) and deletes; what isn't there any more is fine.
  *
  * GONE is said only when the service says that the session is no more (404,
- * 410).  A token that it doesn't take is UNAUTHORIZED, a service that is full
- * EXHAUSTED, and one that fails or can't be reached UNAVAILABLE.
+ * 410), or when it is seen that others made a new one under its name.  A service
+ * that doesn't know the session's token any more is asked to attach again, so a
+ * box outlives a restart that kept its files.  A service's token that isn't taken
+ * is UNAUTHORIZED, a service that is full EXHAUSTED, and one that fails or can't
+ * be reached UNAVAILABLE.
  */
 #ifndef PROVIDER_SANDBOXD_H
 #define PROVIDER_SANDBOXD_H

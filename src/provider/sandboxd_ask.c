@@ -3,11 +3,15 @@
  *
  * Nothing that the service says is trusted: bodies are bounded, texts are cut,
  * cleaned and searched for our tokens before anybody sees them.
+ *
+ * A request is kept until it is answered: 401 to the session's token means that
+ * nothing was done, so it is sent again, once, when there is another token.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/auto.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "provider/sandboxd_impl.h"
@@ -15,18 +19,30 @@
 struct ask {
 	struct list link;
 	struct provider *p;
+	struct box *box; /* NULL: none */
 	struct httpc_call *call;
 	answer_fn fn;
 	void *ctx;
 	bool own_ctx;
 	struct loop_later later; /* it could not even begin */
 	struct garret_error err;
+
+	/* To send it again; of spec not the path, token and json, which are copies. */
+	struct ask_spec spec;
+	struct strbuf json;
+	char *path, *token;
+	struct token_wait wait;
+	bool again; /* it was refused for its token once */
 };
 
 static void ask_free(struct ask *a)
 {
 	loop_later_cancel(a->p->loop, &a->later);
+	sandboxd_renew_leave(&a->wait);
 	list_remove(&a->link);
+	strbuf_release(&a->json);
+	free(a->path);
+	free(a->token);
 	free(a);
 }
 
@@ -39,21 +55,34 @@ void ask_cancel(struct ask *a)
 	ask_free(a);
 }
 
+static void deliver(struct ask *a, int status, struct strbuf *body, const struct garret_error *err)
+{
+	answer_fn fn = a->fn;
+	void *to = a->ctx;
+
+	ask_free(a);
+	fn(to, status, body, err);
+	strbuf_release(body);
+}
+
+static void on_renewed(struct token_wait *w, const struct garret_error *err);
+
 static void on_end(void *ctx, const struct httpc_answer *answer, const struct garret_error *err)
 {
 	struct ask *a = ctx;
 	struct strbuf body = STRBUF_INIT;
-	answer_fn fn = a->fn;
-	void *to = a->ctx;
 
 	a->call = NULL;
-	ask_free(a);
+	if (answer && answer->status == 401 && a->spec.session && !a->again) {
+		a->again = true;
+		sandboxd_renew(a->box, a->token, &a->wait, on_renewed);
+		return;
+	}
 	if (answer) {
 		body = *answer->body;
 		strbuf_init(answer->body);
 	}
-	fn(to, answer ? answer->status : 0, &body, answer ? NULL : err);
-	strbuf_release(&body);
+	deliver(a, answer ? answer->status : 0, &body, answer ? NULL : err);
 }
 
 static void on_never(struct loop_later *l)
@@ -64,36 +93,66 @@ static void on_never(struct loop_later *l)
 	on_end(a, NULL, &err);
 }
 
+static void send_it(struct ask *a)
+{
+	static const struct httpc_events events = { .end = on_end };
+	const struct ask_spec *spec = &a->spec;
+	autofree char *token = NULL;
+	const char *headers[] = { spec->raw ? "Content-Type: application/octet-stream"
+					    : "Content-Type: application/json",
+				  NULL, NULL };
+	const struct httpc_request rq = {
+		.method = spec->method,
+		.path = a->path,
+		.headers = headers,
+		.body = spec->json ? a->json.buf : spec->raw,
+		.body_bytes = spec->json ? a->json.len : spec->raw_bytes,
+		.total_ms = spec->total_ms ? spec->total_ms : a->p->request_ms,
+		.max_bytes = spec->max_bytes ? spec->max_bytes : SANDBOXD_BODY,
+	};
+
+	if (spec->session) {
+		free(a->token);
+		a->token = xstrdup(a->box->token);
+	}
+	if (a->token)
+		headers[1] = token = xasprintf("X-Sandbox-Token: %s", a->token);
+	a->call = httpc_start(a->p->http, &rq, &events, a, &a->err);
+	if (!a->call)
+		loop_later_add(a->p->loop, &a->later, on_never, a);
+}
+
+static void on_renewed(struct token_wait *w, const struct garret_error *err)
+{
+	struct ask *a = container_of(w, struct ask, wait);
+	struct strbuf nothing = STRBUF_INIT;
+
+	if (err)
+		deliver(a, 401, &nothing, err);
+	else
+		send_it(a);
+}
+
 struct ask *sandboxd_ask(struct provider *p, struct box *box, const struct ask_spec *spec,
 			 answer_fn fn, void *ctx)
 {
-	static const struct httpc_events events = { .end = on_end };
-	char *path = xasprintf("%s%s", p->prefix, spec->path);
-	char *token = xasprintf("X-Sandbox-Token: %s", spec->token ? spec->token : "");
-	const char *headers[] = { spec->raw ? "Content-Type: application/octet-stream"
-					    : "Content-Type: application/json",
-				  spec->token ? token : NULL, NULL };
-	const struct httpc_request rq = {
-		.method = spec->method,
-		.path = path,
-		.headers = headers,
-		.body = spec->json ? spec->json->buf : spec->raw,
-		.body_bytes = spec->json ? spec->json->len : spec->raw_bytes,
-		.total_ms = spec->total_ms ? spec->total_ms : p->request_ms,
-		.max_bytes = spec->max_bytes ? spec->max_bytes : SANDBOXD_BODY,
-	};
 	struct ask *a = xnew(struct ask);
 
 	a->p = p;
+	a->box = box;
 	a->fn = fn;
 	a->ctx = ctx;
 	a->own_ctx = spec->own_ctx;
+	a->spec = *spec;
+	a->path = xasprintf("%s%s", p->prefix, spec->path);
+	a->token = spec->token ? xstrdup(spec->token) : NULL;
+	strbuf_init(&a->json);
+	if (spec->json) {
+		a->json = *spec->json;
+		strbuf_init(spec->json);
+	}
 	list_append(box ? &box->asks : &p->asks, &a->link);
-	a->call = httpc_start(p->http, &rq, &events, a, &a->err);
-	if (!a->call)
-		loop_later_add(p->loop, &a->later, on_never, a);
-	free(path);
-	free(token);
+	send_it(a);
 	return a;
 }
 

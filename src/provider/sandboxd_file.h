@@ -26,7 +26,10 @@ struct box_file {
 	bool collects; /* a published write, which is one request when its body is whole */
 
 	/* A transfer. */
-	bool transfers;
+	bool transfers, streamed;
+	bool again;  /* it was refused for its token once */
+	char *token; /* it was sent with this one */
+	struct token_wait wait;
 	int status;
 	bool informed, discard;
 	uint64_t due, got;

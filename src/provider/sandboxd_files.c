@@ -30,11 +30,13 @@ static void file_free(struct box_file *f)
 		httpc_cancel(f->call);
 	if (f->shell)
 		shellfs_leave(f->shell);
+	sandboxd_renew_leave(&f->wait);
 	loop_later_cancel(f->box->p->loop, &f->later);
 	list_remove(&f->link);
 	strbuf_release(&f->body);
 	strbuf_release(&f->answer);
 	strbuf_release(&f->end_path);
+	free(f->token);
 	free((char *)(uintptr_t)f->rq.path);
 	free((char *)(uintptr_t)f->rq.to);
 	free((char *)(uintptr_t)f->rq.pattern);

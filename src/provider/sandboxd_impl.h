@@ -36,6 +36,7 @@ struct box {
 	struct list link;
 	struct provider *p;
 	char *id, *token; /* NULL until opened */
+	char *runtime;    /* as it was asked for; NULL: any */
 	char *work_dir;
 	uint32_t ceiling_ms;
 	uint64_t read_max;
@@ -43,7 +44,11 @@ struct box {
 	bool dead;
 	struct garret_error why; /* with dead */
 
+	char *birth; /* when the work directory was made; NULL: the session can't tell */
+	bool lost;   /* what has its name now, if anything, isn't it */
+
 	struct opening *opening;
+	struct renewal *renewal; /* of the token; NULL: none is under way */
 	box_died_fn died;
 	void *died_ctx;
 	struct loop_later died_later;
@@ -60,19 +65,57 @@ void sandboxd_box_free(struct box *b);
 /* The body of POST /sessions: attach, else reuse of a name, else a new one (id NULL). */
 void sandboxd_put_session(struct strbuf *out, const struct provider *p, const char *id,
 			  const char *runtime, bool attach);
+/* Its answer 200: the id (asked: it must be this one; NULL: any) and the token; free() both. */
+int sandboxd_take_session(const struct strbuf *body, const char *asked, char **ret_id,
+			  char **ret_token, struct garret_error *err);
+/* Is that 409 about another client that is opening the session now? */
+bool sandboxd_is_being_opened(const struct strbuf *body);
+#define SANDBOXD_AGAIN_MS 200 /* between two tries then */
+
+/* ---- a token that the service no longer takes (sandboxd_renew.c) ---- */
+
+struct token_wait {
+	struct box *box; /* NULL: it has never waited */
+	struct list link;
+	struct loop_later later;
+	struct garret_error err;
+	void (*done)(struct token_wait *w, const struct garret_error *err); /* NULL: ask again */
+};
+/*
+ * The box's token `used` was answered 401, so the service did nothing: done is called, from
+ * the loop, once there is another one, or when there is none to be had.
+ */
+void sandboxd_renew(struct box *b, const char *used, struct token_wait *w,
+		    void (*done)(struct token_wait *w, const struct garret_error *err));
+/* done isn't called any more.  Also of one that doesn't wait. */
+void sandboxd_renew_leave(struct token_wait *w);
+void sandboxd_renew_end(struct box *b); /* the box is freed */
+
+/*
+ * A command that says which directory the session works in: when that was made, where the
+ * file system and the programs there can tell, and its path.
+ */
+#define SANDBOXD_WHERE "TZ=UTC0 stat -c %w . 2>/dev/null || echo -; pwd -P"
+/* Out of what it printed, or what only `pwd -P` did; -GONE when there is no path.  free() both. */
+int sandboxd_take_where(const char *text, size_t n, char **ret_birth, char **ret_path);
 
 /* ---- one request (sandboxd_ask.c) ---- */
 
 struct ask;
-/* An answer of any status, or err (then status is 0).  The ask is gone. */
+/*
+ * An answer of any status, or err: then status is 0, or 401 when the service has done nothing
+ * because of our token.  The ask is gone.
+ */
 typedef void (*answer_fn)(void *ctx, int status, struct strbuf *body,
 			  const struct garret_error *err);
 
 struct ask_spec {
-	const char *method, *path;
+	const char *method; /* a literal */
+	const char *path;
 	const char *token;   /* NULL: none */
-	struct strbuf *json; /* a body; NULL: none */
-	const void *raw;     /* or this one */
+	bool session;        /* with the box's token instead, which may be renewed on the way */
+	struct strbuf *json; /* a body, which is taken; NULL: none */
+	const void *raw;     /* or this one, which must stay until the end */
 	size_t raw_bytes;
 	uint32_t total_ms;
 	size_t max_bytes; /* 0: SANDBOXD_BODY */
@@ -114,15 +157,18 @@ struct box_run {
 	uint32_t timeout_ms;
 	uint64_t output_limit;
 	struct ask *ask;
-	bool stopped;
+	bool stopped, live;
 	struct box_run_end answer; /* complete but for what is fetched as it was written */
 	bool fetched[2];
 
 	/* A live one, over a connection of its own. */
 	const struct box_stream_events *stream; /* NULL: its output is collected */
 	struct httpc_raw *raw;
+	struct strbuf request;
+	struct token_wait wait;
+	char *token; /* it was sent with this one */
 	bool *gone;
-	bool open, input_ended, paused;
+	bool open, input_ended, paused, again;
 	struct strbuf out, in;       /* frames to the service, and from it */
 	struct strbuf head[2];       /* collected */
 	uint64_t total[2], acked[2]; /* of the output */

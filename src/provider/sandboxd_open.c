@@ -13,7 +13,6 @@
 #include "base/time.h"
 #include "provider/sandboxd_impl.h"
 
-#define AGAIN_MS 200   /* between two tries while another client opens the session */
 #define NOTICE_MS 3000 /* a wait that is worth a word */
 #define OURS "/v1/sessions/{session_id}/file"
 
@@ -21,7 +20,6 @@
 struct opening {
 	struct box *box;
 	char *asked; /* the id that was asked for; NULL: any */
-	char *runtime;
 	bool attach;
 	uint64_t due_ms;
 	struct ask *ask;
@@ -39,7 +37,6 @@ static void opening_free(struct opening *o)
 	loop_timer_clear(&o->notice);
 	o->box->opening = NULL;
 	free(o->asked);
-	free(o->runtime);
 	free(o);
 }
 
@@ -91,20 +88,15 @@ static void on_pwd(void *ctx, struct box_run_end *end)
 	struct opening *o = ctx;
 	struct box *b = o->box;
 	struct garret_error err = { 0 };
-	size_t n = end->head[0].len;
 
 	o->pwd = NULL;
-	while (n && end->head[0].buf[n - 1] == '\n')
-		n--;
-	if (end->failed.code) {
+	if (end->failed.code)
 		err = end->failed;
-	} else if (end->timed_out || end->exit_code || !n || end->head[0].buf[0] != '/' ||
-		   memchr(end->head[0].buf, '\0', n)) {
+	else if (end->timed_out || end->exit_code ||
+		 sandboxd_take_where(end->head[0].buf, end->head[0].len, &b->birth, &b->work_dir) <
+			 0)
 		(void)garret_fail(&err, GARRET_GONE, "session %s has no work directory (pwd: %d)",
 				  b->id, end->exit_code);
-	} else {
-		b->work_dir = xstrndup(end->head[0].buf, n);
-	}
 	if (err.code)
 		open_failed(o, &err);
 	else
@@ -113,7 +105,9 @@ static void on_pwd(void *ctx, struct box_run_end *end)
 
 static void ask_pwd(struct opening *o)
 {
-	static const char *const argv[] = { "/bin/sh", "-c", "pwd -P", NULL };
+	/* Our own service says itself when a session was made anew. */
+	const char *script = o->box->p->ours ? "pwd -P" : SANDBOXD_WHERE;
+	const char *const argv[] = { "/bin/sh", "-c", script, NULL };
 	static const char *const env[] = { NULL };
 	uint8_t id[RUN_ID_BYTES];
 	const struct box_run_spec spec = {
@@ -213,7 +207,8 @@ static void on_policy(void *ctx, int status, struct strbuf *body, const struct g
 
 /* ---- POST /sessions ---- */
 
-static int take_session(struct opening *o, const struct strbuf *body, struct garret_error *err)
+int sandboxd_take_session(const struct strbuf *body, const char *asked, char **ret_id,
+			  char **ret_token, struct garret_error *err)
 {
 	json_t *v = sandboxd_parse(body, "POST /sessions", err);
 	const char *id =
@@ -224,12 +219,12 @@ static int take_session(struct opening *o, const struct strbuf *body, struct gar
 	if (v && (!id || !name_valid(id) || !token || !sandboxd_is_token(token)))
 		rc = garret_fail(err, GARRET_PROTOCOL,
 				 "the service opened a session without a name or a token");
-	else if (v && o->asked && strcmp(id, o->asked) != 0)
+	else if (v && asked && strcmp(id, asked) != 0)
 		rc = garret_fail(err, GARRET_PROTOCOL, "the service opened another session than %s",
-				 o->asked);
+				 asked);
 	if (rc == 0) {
-		o->box->id = xstrdup(id);
-		o->box->token = xstrdup(token);
+		*ret_id = xstrdup(id);
+		*ret_token = xstrdup(token);
 	}
 	json_decref(v);
 	return rc;
@@ -239,7 +234,7 @@ static int take_session(struct opening *o, const struct strbuf *body, struct gar
  * 409: is another client opening it now?  Our service says so in `reason`, the published one
  * only in its text; its other text is about another runtime, which waiting doesn't change.
  */
-static bool is_being_opened(const struct strbuf *body)
+bool sandboxd_is_being_opened(const struct strbuf *body)
 {
 	json_error_t no;
 	json_t *v = json_loadb(body->buf, body->len, 0, &no);
@@ -264,8 +259,9 @@ static void refused_session(struct opening *o, int status, const struct strbuf *
 	struct provider *p = o->box->p;
 	struct garret_error err = { 0 };
 
-	if (status == 409 && o->asked && is_being_opened(body) && now_ms() + AGAIN_MS < o->due_ms) {
-		loop_timer_set(p->loop, &o->again, now_ms() + AGAIN_MS, on_again, o);
+	if (status == 409 && o->asked && sandboxd_is_being_opened(body) &&
+	    now_ms() + SANDBOXD_AGAIN_MS < o->due_ms) {
+		loop_timer_set(p->loop, &o->again, now_ms() + SANDBOXD_AGAIN_MS, on_again, o);
 		return;
 	}
 	sandboxd_refused(p, NULL, status, body, "POST /sessions", o->attach, &err);
@@ -292,7 +288,7 @@ static void on_session(void *ctx, int status, struct strbuf *body, const struct 
 		refused_session(o, status, body);
 		return;
 	}
-	if (take_session(o, body, &own) < 0) {
+	if (sandboxd_take_session(body, o->asked, &o->box->id, &o->box->token, &own) < 0) {
 		open_failed(o, &own);
 		return;
 	}
@@ -308,7 +304,7 @@ static void ask_session(struct opening *o)
 	autobuf struct strbuf body = STRBUF_INIT;
 	const uint64_t now = now_ms();
 
-	sandboxd_put_session(&body, p, o->asked, o->runtime, o->attach);
+	sandboxd_put_session(&body, p, o->asked, o->box->runtime, o->attach);
 	o->ask = ask_json(o, "POST", "/sessions", &body, true,
 			  o->due_ms > now ? (uint32_t)(o->due_ms - now) : 1, on_session);
 }
@@ -352,7 +348,7 @@ void sandboxd_open(struct provider *p, const struct box_spec *spec, box_opened_f
 	const char *runtime = spec->runtime ? spec->runtime : p->runtime;
 	struct opening *o = opening_new(p, asked, spec->ref != NULL, done, ctx);
 
-	o->runtime = runtime ? xstrdup(runtime) : NULL;
+	o->box->runtime = runtime ? xstrdup(runtime) : NULL;
 	o->named = spec->named;
 	o->named_ctx = spec->named_ctx;
 	/* It comes with a history: what isn't a name never gets into a path. */

@@ -16,7 +16,7 @@ static void ask(struct box_file *f, const char *tail, struct strbuf *json, bool 
 	autofree char *path = sandboxd_path(f->box, false, tail);
 	const struct ask_spec spec = { .method = "POST",
 				       .path = path,
-				       .token = f->box->token,
+				       .session = true,
 				       .json = json,
 				       .raw = raw ? f->body.buf : NULL,
 				       .raw_bytes = raw ? f->body.len : 0,

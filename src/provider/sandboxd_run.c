@@ -26,6 +26,7 @@ struct box_run *sandboxd_run_new(struct box *b, box_run_end_fn end, void *ctx)
 	r->ctx = ctx;
 	strbuf_init(&r->out);
 	strbuf_init(&r->in);
+	strbuf_init(&r->request);
 	for (int s = 0; s < 2; s++) {
 		strbuf_init(&r->head[s]);
 		strbuf_init(&r->answer.head[s]);
@@ -44,8 +45,11 @@ void sandboxd_run_free(struct box_run *r)
 	r->raw = httpc_raw_free(r->raw);
 	loop_timer_clear(&r->timer);
 	list_remove(&r->link);
+	sandboxd_renew_leave(&r->wait);
+	free(r->token);
 	strbuf_release(&r->out);
 	strbuf_release(&r->in);
+	strbuf_release(&r->request);
 	for (int s = 0; s < 2; s++) {
 		strbuf_release(&r->head[s]);
 		strbuf_release(&r->answer.head[s]);
@@ -287,7 +291,7 @@ static void fetch(struct box_run *r)
 		autofree char *path = sandboxd_path(r->box, false, tail);
 		const struct ask_spec spec = { .method = "GET",
 					       .path = path,
-					       .token = r->box->token,
+					       .session = true,
 					       .max_bytes = SANDBOXD_OUTPUT + 4096 };
 
 		if (r->fetched[s] || !memmem(head->buf, head->len, "\xEF\xBF\xBD", 3))
@@ -306,8 +310,9 @@ static void on_answer(void *ctx, int status, struct strbuf *body, const struct g
 
 	r->ask = NULL;
 	if (err) {
-		ask_stop(r);
 		own = *err;
+		if (status != 401)
+			ask_stop(r);
 		if (own.code == GARRET_TIMEOUT || own.code == GARRET_TOO_LARGE)
 			(void)garret_fail(&own,
 					  own.code == GARRET_TIMEOUT ? GARRET_UNAVAILABLE
@@ -347,7 +352,7 @@ static int ask_run(struct box_run *r, const struct box_run_spec *spec, const cha
 	autobuf struct strbuf body = STRBUF_INIT;
 	const struct ask_spec ask = { .method = "POST",
 				      .path = path,
-				      .token = r->box->token,
+				      .session = true,
 				      .json = &body,
 				      .total_ms = limit + SANDBOXD_SLACK_MS,
 				      .max_bytes = SANDBOXD_RUN_BODY };
@@ -420,7 +425,7 @@ void sandboxd_stop(struct box_run *r, uint32_t grace_ms)
 	if (r->stopped)
 		return;
 	r->stopped = true;
-	if (r->raw)
+	if (r->live)
 		sandboxd_live_stop(r, grace_ms);
 	else
 		ask_stop(r);
@@ -430,7 +435,7 @@ void sandboxd_stop(struct box_run *r, uint32_t grace_ms)
 void sandboxd_leave(struct box_run *r)
 {
 	r->end = NULL;
-	if (!r->raw && !r->stopped)
+	if (!r->live && !r->stopped)
 		ask_stop(r);
 	sandboxd_run_free(r);
 }

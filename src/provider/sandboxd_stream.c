@@ -44,7 +44,7 @@ static void put_frame(struct box_run *r, enum to_service type, const void *data,
 
 void sandboxd_input(struct box_run *r, const void *data, size_t n)
 {
-	if (r->input_ended || !r->raw)
+	if (r->input_ended || !r->live)
 		return;
 	if (!n) {
 		r->input_ended = true;
@@ -63,7 +63,7 @@ void sandboxd_winch(struct box_run *r, uint16_t rows, uint16_t columns)
 	const uint8_t size[4] = { (uint8_t)(rows >> 8), (uint8_t)rows, (uint8_t)(columns >> 8),
 				  (uint8_t)columns };
 
-	if (!r->raw)
+	if (!r->live)
 		return;
 	put_frame(r, TO_SIZE, size, sizeof(size));
 	flush(r);
@@ -73,7 +73,7 @@ void sandboxd_signal(struct box_run *r, int signo)
 {
 	const uint8_t number = (uint8_t)signo;
 
-	if (!r->raw || signo < 1 || signo > 64)
+	if (!r->live || signo < 1 || signo > 64)
 		return;
 	put_frame(r, TO_SIGNAL, &number, 1);
 	flush(r);
@@ -279,11 +279,19 @@ static void on_room(void *ctx)
 	flush(ctx);
 }
 
+static void on_renewed(struct token_wait *w, const struct garret_error *err);
+
 static void on_end(void *ctx, const struct httpc_answer *a, const struct garret_error *err)
 {
 	struct box_run *r = ctx;
 	struct garret_error own = { 0 };
 
+	if (a && a->status == 401 && !r->again) {
+		r->again = true;
+		r->raw = httpc_raw_free(r->raw);
+		sandboxd_renew(r->box, r->token, &r->wait, on_renewed);
+		return;
+	}
 	if (a)
 		sandboxd_refused(r->box->p, r->box, a->status, a->body, "/stream", true, &own);
 	else if (err)
@@ -296,7 +304,8 @@ static void on_end(void *ctx, const struct httpc_answer *a, const struct garret_
 
 /* ---- starting ---- */
 
-int sandboxd_live(struct box_run *r, const struct box_stream_spec *spec, struct garret_error *err)
+/* Nothing of the frames goes out before it is open, so it can be asked again. */
+static int go_over(struct box_run *r, struct garret_error *err)
 {
 	static const struct httpc_raw_events events = {
 		.open = on_open, .data = on_data, .room = on_room, .end = on_end
@@ -307,33 +316,52 @@ int sandboxd_live(struct box_run *r, const struct box_stream_spec *spec, struct 
 	autofree char *token = xasprintf("X-Sandbox-Token: %s", r->box->token);
 	const char *const headers[] = { "Content-Type: application/json", "Connection: Upgrade",
 					"Upgrade: garret-stream/1", token, NULL };
-	autobuf struct strbuf body = STRBUF_INIT;
-	struct httpc_request rq = {
-		.method = "POST", .path = path, .headers = headers, .total_ms = p->request_ms
-	};
+	const struct httpc_request rq = { .method = "POST",
+					  .path = path,
+					  .headers = headers,
+					  .body = r->request.buf,
+					  .body_bytes = r->request.len,
+					  .total_ms = p->request_ms };
+
+	free(r->token);
+	r->token = xstrdup(r->box->token);
+	r->raw = httpc_upgrade(p->http, &rq, &events, r, err);
+	return r->raw ? 0 : -(int)err->code;
+}
+
+static void on_renewed(struct token_wait *w, const struct garret_error *err)
+{
+	struct box_run *r = container_of(w, struct box_run, wait);
+	struct garret_error own = { 0 };
+
+	if (err || go_over(r, &own) < 0)
+		sandboxd_run_failed(r, err ? err : &own);
+}
+
+int sandboxd_live(struct box_run *r, const struct box_stream_spec *spec, struct garret_error *err)
+{
+	struct strbuf *body = &r->request;
 	int rc;
 
-	json_open(&body, '{');
-	rc = sandboxd_put_command(&body, r->box, spec->argv, spec->env, err);
+	r->live = true;
+	json_open(body, '{');
+	rc = sandboxd_put_command(body, r->box, spec->argv, spec->env, err);
 	if (rc < 0)
 		return rc;
 	if (spec->timeout_ms) {
-		json_put_key(&body, "timeout_seconds");
-		json_put_double(&body, spec->timeout_ms / 1000.0);
+		json_put_key(body, "timeout_seconds");
+		json_put_double(body, spec->timeout_ms / 1000.0);
 	}
-	json_put_key(&body, "tty");
-	json_put_bool(&body, spec->tty);
+	json_put_key(body, "tty");
+	json_put_bool(body, spec->tty);
 	if (spec->tty && spec->rows && spec->columns) {
-		json_put_key(&body, "rows");
-		json_put_int(&body, spec->rows);
-		json_put_key(&body, "columns");
-		json_put_int(&body, spec->columns);
+		json_put_key(body, "rows");
+		json_put_int(body, spec->rows);
+		json_put_key(body, "columns");
+		json_put_int(body, spec->columns);
 	}
-	json_close(&body, '}');
-	rq.body = body.buf;
-	rq.body_bytes = body.len;
-	r->raw = httpc_upgrade(p->http, &rq, &events, r, err);
-	return r->raw ? 0 : -(int)err->code;
+	json_close(body, '}');
+	return go_over(r, err);
 }
 
 struct box_run *sandboxd_stream(struct box *b, const struct box_stream_spec *spec,

@@ -87,6 +87,8 @@ static void on_head(void *ctx, const struct httpc_answer *a)
 		on_file(f, a);
 }
 
+static void on_renewed(struct token_wait *w, const struct garret_error *err);
+
 static bool is_content(const struct box_file *f)
 {
 	return reads(f) && (f->status == 200 || f->status == 206);
@@ -136,6 +138,9 @@ static void on_end(void *ctx, const struct httpc_answer *a, const struct garret_
 	f->call = NULL;
 	if (!a) {
 		sandboxd_file_fail(f, err);
+	} else if (a->status == 401 && !f->again) {
+		f->again = true;
+		sandboxd_renew(f->box, f->token, &f->wait, on_renewed);
 	} else if (a->status == 416 && f->informed) {
 		sandboxd_file_end(f);
 	} else if (a->status != 200 && a->status != 206 && a->status != 201) {
@@ -177,8 +182,24 @@ void sandboxd_transfer_more(struct box_file *f)
 {
 	if (f->call)
 		feed(f);
-	else if (f->transfers && !f->failing && is_ready(f))
+	else if (f->transfers && !f->failing && !f->again && is_ready(f))
 		start(f);
+}
+
+/* Of a stream the beginning is gone. */
+static void on_renewed(struct token_wait *w, const struct garret_error *err)
+{
+	struct box_file *f = container_of(w, struct box_file, wait);
+
+	if (err) {
+		sandboxd_file_fail(f, err);
+	} else if (f->streamed) {
+		sandboxd_file_failf(f, GARRET_UNAVAILABLE,
+				    "session %s had to be opened again: try again", f->box->id);
+	} else {
+		strbuf_reset(&f->answer);
+		start(f);
+	}
 }
 
 /* ---- the request ---- */
@@ -262,12 +283,15 @@ static void start(struct box_file *f)
 				    .length = HTTPC_CHUNKED,
 				    .idle_ms = sandboxd_file_ms(f) };
 
+	f->streamed = rq.streamed;
 	if (f->body_ended) {
 		rq.body = f->body.buf;
 		rq.body_bytes = f->body.len;
 	}
 	path = path_of(f);
-	token = xasprintf("X-Sandbox-Token: %s", f->box->token);
+	free(f->token);
+	f->token = xstrdup(f->box->token);
+	token = xasprintf("X-Sandbox-Token: %s", f->token);
 	rq.path = path;
 	headers[n++] = token;
 	if (!reads(f))
@@ -289,7 +313,5 @@ static void start(struct box_file *f)
 	if (f->paused)
 		httpc_pause(f->call, true);
 	if (rq.streamed)
-		feed(f);
-	else
-		strbuf_release(&f->body);
+		feed(f); /* else it is kept: it may have to be sent again */
 }

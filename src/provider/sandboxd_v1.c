@@ -426,7 +426,7 @@ bool sandboxd_v1_begin(struct box_file *f)
 	autobuf struct strbuf body = STRBUF_INIT, tail = STRBUF_INIT;
 	autofree char *path = NULL;
 	struct ask_spec spec = { .method = "POST",
-				 .token = f->box->token,
+				 .session = true,
 				 .json = &body,
 				 .total_ms = sandboxd_file_ms(f),
 				 .max_bytes = SANDBOXD_LIST_BODY };

@@ -94,7 +94,7 @@ class Fake:
         elif path == "/":
             result = 200, {"service": "sandboxd", "endpoints": ["/healthz", "/sessions"]}
         elif path and path.endswith("/run"):
-            result = 200, ran("/workspace\n" if note.json["argv"][-1] == "pwd -P" else "")
+            result = 200, ran("/workspace\n" if note.json["argv"][-1].endswith("pwd -P") else "")
         elif path and (path.endswith("/stop") or note.method == "DELETE"):
             result = 204, b""
         else:

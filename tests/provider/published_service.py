@@ -1,6 +1,6 @@
 """The published service for one session name whose work directory is a real one here.
 
-Run with the Python of the venv: published_service.py TOKEN ROOT NAME [native].  Prints its port.
+Run with the Python of the venv: published_service.py TOKEN ROOT NAME PORT [native].  Prints its port (0: any).
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from differential_service import LocalSandbox  # noqa: E402
 
 
 def main():
-    token, root, name = sys.argv[1:4]
-    more = {} if len(sys.argv) < 5 else {"native_files": sys.argv[4] == "native"}
+    token, root, name, port = sys.argv[1:5]
+    more = {} if len(sys.argv) < 6 else {"native_files": sys.argv[5] == "native"}
     config = SandboxdConfig(token=token, runtimes={"host": SandboxRuntime(image="host"), "other": SandboxRuntime(image="other")},
                             workspace_root=root, work_dir=os.path.join(root, name, "workspace"), max_sessions=20,
                             execute_timeout=60, prewarm=False, **more)
@@ -28,7 +28,8 @@ def main():
         return LocalSandbox(directory)
 
     sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", int(port)))
     sock.listen(128)
     print(sock.getsockname()[1], flush=True)
     asyncio.run(uvicorn.Server(uvicorn.Config(create_app(config, sandbox_builder=build), log_level="critical")).serve(sockets=[sock]))

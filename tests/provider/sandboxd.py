@@ -35,23 +35,48 @@ def provider(url, **config):
     return Driver(BUILD, url=url, **{"token": TOKEN, **config})
 
 
-@contextlib.contextmanager
-def published(native=True, name="w", venv=VENV):
+class Published:
     """As another user where we are root: what commands do to this machine is bounded by that."""
-    with tempfile.TemporaryDirectory(prefix="sandboxd-provider-") as root:
-        who = {}
+
+    def __init__(self, native=True, name="w", venv=VENV):
+        self.native, self.name, self.venv, self.port = native, name, venv, 0
+
+    def start(self):
+        who = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        words = [] if "0.2.32" in self.venv else ["native" if self.native else "shell"]
+        self.process = subprocess.Popen([os.path.join(self.venv, "bin/python"), "-B", os.path.join(TOP, "tests/provider/published_service.py"), TOKEN,
+                                         self.root, self.name, str(self.port), *words], stdout=subprocess.PIPE,
+                                        env={"PATH": "/usr/bin:/bin", "HOME": self.root}, **who)
+        self.port = int(self.process.stdout.readline())
+        self.url, self.work = f"http://127.0.0.1:{self.port}", os.path.join(self.root, self.name, "workspace")
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def restart(self):
+        """At the same address, over the files that it kept."""
+        self.stop()
+        self.start()
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="sandboxd-provider-")
+        self.root = self.directory.name
         if os.geteuid() == 0:
-            os.chown(root, 65534, 65534)
-            who = {"user": 65534, "group": 65534, "extra_groups": []}
-        words = [] if "0.2.32" in venv else ["native" if native else "shell"]
-        p = subprocess.Popen([os.path.join(venv, "bin/python"), "-B", os.path.join(TOP, "tests/provider/published_service.py"), TOKEN, root,
-                              name, *words], stdout=subprocess.PIPE, env={"PATH": "/usr/bin:/bin", "HOME": root}, **who)
-        try:
-            yield f"http://127.0.0.1:{int(p.stdout.readline())}", os.path.join(root, name, "workspace")
-        finally:
-            p.kill()
-            p.wait()
-            p.stdout.close()
+            os.chown(self.root, 65534, 65534)
+        self.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.stop()
+        self.directory.cleanup()
+
+
+@contextlib.contextmanager
+def published(**more):
+    with Published(**more) as s:
+        yield s.url, s.work
 
 
 def ok(answer):
@@ -255,7 +280,7 @@ def names_and_refs_on_our_service():
 
 
 def with_published(native, venv=VENV):
-    with published(native, venv=venv) as (url, work), provider(url, session_name="w") as p:
+    with published(native=native, venv=venv) as (url, work), provider(url, session_name="w") as p:
         b = p.open()
         assert not b.answer["ours"] and b.work == os.path.realpath(work), b.answer
         check_commands(b)
