@@ -319,8 +319,8 @@ GARRET_PUBLIC int garret_app_conversation_remove(struct garret_app *app, const c
 GARRET_PUBLIC int garret_app_document_get(struct garret_app *app, const char *organisation,
 					  const char *key, char **ret, struct garret_error *err);
 /*
- * Put one in its place (NULL: whatever is there, or none of a row that isn't): INVALID says what is
- * wrong with it, NO_SPACE when it is over the bound; nothing is changed then.
+ * Put one in its place, whatever is there (NULL: an empty one): INVALID says what is wrong with it,
+ * NO_SPACE when it is over the bound, NOT_FOUND when there is no such row; nothing is changed then.
  */
 GARRET_PUBLIC int garret_app_document_put(struct garret_app *app, const char *organisation,
 					  const char *key, const char *json,

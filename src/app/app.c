@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <nettle/sha2.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -142,6 +143,23 @@ int app_query(struct garret_app *app, const char *sql, const struct db_value *ar
 	return rc;
 }
 
+int app_file_make(int state_fd, const char *name, const void *data, size_t n,
+		  struct garret_error *err)
+{
+	char id[GARRET_APP_ID], temporary[64];
+	autoclose int fd = -EBADF;
+	int rc = 0;
+
+	app_new_id(id);
+	(void)snprintf(temporary, sizeof(temporary), "%s.%s", name, id);
+	fd = openat(state_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0 || write_full(fd, data, n) < 0 || fsync(fd) < 0 ||
+	    (linkat(state_fd, temporary, state_fd, name, 0) < 0 && errno != EEXIST))
+		rc = garret_fail_errno(err, "state_dir: make the file %s", name);
+	(void)unlinkat(state_fd, temporary, 0);
+	return rc;
+}
+
 /* ---- opening ---- */
 
 static int open_state_dir(struct garret_app *app, const char *dir, struct garret_error *err)
@@ -182,6 +200,8 @@ static int open_parts(struct garret_app *app, const struct garret_app_options *o
 
 static void app_release(struct garret_app *app)
 {
+	app_own_forget(app);
+	app_spool_close(app);
 	app->db = db_close(app->db);
 	fd_close(app->state_fd);
 	free(app->state_dir);
@@ -215,6 +235,7 @@ int garret_app_open(struct garret_context *c, const struct garret_app_options *g
 	app->event_data = o.event_data;
 	app->lease = o.lease > 0 ? o.lease : LEASE;
 	list_init(&app->places);
+	list_init(&app->unclosed);
 	(void)pthread_mutex_init(&app->lock, NULL);
 	(void)pthread_mutex_init(&app->place_lock, NULL);
 	rc = open_parts(app, &o, err);
@@ -229,8 +250,8 @@ struct garret_app *garret_app_free(struct garret_app *app)
 {
 	if (!app)
 		return NULL;
+	(void)app_own_settle(app, NULL);
 	(void)app_spool_drain(app, NULL); /* what stays is drained by the next one */
-	app_spool_close(app);
 	app_release(app);
 	return NULL;
 }

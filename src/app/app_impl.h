@@ -38,7 +38,8 @@ struct garret_app {
 	void *event_data;
 	struct app_spool *spool;
 	struct list places;
-	unsigned runs; /* that are open; under lock */
+	struct list unclosed; /* runs that ended without the database (own.c); under lock */
+	unsigned runs;        /* that are open; under lock */
 };
 
 /* Facts as they are kept: ids as 32 digits, "" for none. */
@@ -61,6 +62,15 @@ struct app_place;
 /* A document behind the state provider's store. */
 struct app_document;
 
+/* How a run ends. */
+enum app_ending {
+	APP_ENDED, /* nothing of it is left */
+	APP_PARKED,
+	APP_DETACHED, /* both kept, for who takes it over */
+	APP_LEFT,     /* something is still to be told to the database: a sweeper closes it again */
+	APP_DOUBTFUL, /* for good, but for what it may have made: the sweeper asks */
+};
+
 struct garret_app_run {
 	struct garret_app *app;
 	struct app_facts facts;
@@ -79,12 +89,15 @@ struct garret_app_run {
 	pthread_mutex_t gate;
 	uint64_t
 		epoch; /* attached: of the record that it means; else of the row before its record */
-	bool attached;  /* the row holds it */
-	bool begun;     /* an operation may have made it; its ownership row says so */
-	bool settled;   /* it is there, and the row knows */
-	bool lost;      /* it is gone */
-	bool forgotten; /* and the row knows */
-	bool doubted;   /* it ended, and the sweeper asks what it made */
+	bool attached;       /* the row holds it */
+	bool begun;          /* an operation may have made it; its ownership row says so */
+	bool reported;       /* a client of the application's own has opened it */
+	bool settled;        /* it is there, and the row knows */
+	bool lost;           /* it is gone */
+	bool forgotten;      /* and the row knows */
+	bool doubted;        /* it ended, and the sweeper asks what it made */
+	bool taken;          /* it was taken over, from one that ended so: */
+	enum app_ending was; /* parked, detached; else its process is gone */
 
 	struct app_spills *spills;
 	struct map staged; /* skill files that this run staged: path -> digest, malloc()ed */
@@ -109,6 +122,10 @@ int app_check_text(const char *field, const char *text, size_t least, size_t mos
 void app_copy(char *ret, size_t cap, const char *text);
 /* SHA-256 as hex. */
 void app_sha256(const void *data, size_t n, char ret[65]);
+
+/* A file of the state directory, whole; of several processes that come at once the first one's stays. */
+int app_file_make(int state_fd, const char *name, const void *data, size_t n,
+		  struct garret_error *err);
 
 /* One statement with the lock held for it alone. */
 int app_query(struct garret_app *app, const char *sql, const struct db_value *args, size_t n_args,
@@ -166,7 +183,7 @@ struct garret_provider *app_place_provider(struct app_place *p);
 /* Nobody new gets this one: what it knows of the environment is over. */
 void app_place_spoil(struct garret_app *app, struct app_place *p);
 /* What was there was removed: so is what was kept for it, when nobody uses it any more. */
-void app_place_emptied(struct app_place *p);
+void app_place_emptied(struct garret_app *app, struct app_place *p);
 void app_place_put(struct garret_app *app, struct app_place *p); /* NULL is fine */
 
 /* ---- document.c ---- */
@@ -217,19 +234,20 @@ int app_own_begin(struct garret_app_run *run, struct garret_error *err);
 int app_own_ref(struct garret_app_run *run, struct garret_error *err);
 /* Its list of spills has changed. */
 int app_own_spills(struct garret_app_run *run, struct garret_error *err);
-/* How a run ends: for good, or for who takes it over. */
-enum app_ending {
-	APP_ENDED,
-	APP_PARKED,
-	APP_DETACHED,
-	APP_DOUBTFUL /* for good, but for what it may have made: the sweeper asks */
-};
+/* When that fails it is remembered, and app_own_settle() does it, or leaves the run to a sweeper. */
 int app_own_end(struct garret_app_run *run, enum app_ending how, struct garret_error *err);
+/* Of one that was taken over and can't be opened: it waits as before.  Of a new one: nothing is left. */
+void app_own_undo(struct garret_app_run *run);
+int app_own_settle(struct garret_app *app, struct garret_error *err);
+void app_own_forget(struct garret_app *app); /* at the end of the app */
 /* One that was parked or detached, or whose process is gone, by its id; without a workspace yet. */
 int app_own_resume(struct garret_app *app, const char *organisation, const char *run,
 		   struct garret_app_run **ret, struct garret_error *err);
-/* Those that nobody can close any more are ours; the next one (as above), or NULL, in *ret. */
-int app_own_orphan(struct garret_app *app, struct garret_app_run **ret, struct garret_error *err);
+/* Runs that may be ones that nobody can close any more. */
+int app_own_orphans(struct garret_app *app, struct db_rows *ret, struct garret_error *err);
+/* One of them (as above), when it is and is ours now; else *ret is NULL. */
+int app_own_orphan(struct garret_app *app, const struct db_rows *r, size_t i,
+		   struct garret_app_run **ret, struct garret_error *err);
 /* Ours show that they are alive. */
 int app_own_alive(struct garret_app *app, struct garret_error *err);
 
@@ -240,8 +258,8 @@ int app_session_guard(void *data, enum garret_operation op, const char *path,
 		      struct garret_error *err);
 /* After one, with what came of it. */
 void app_session_seen(struct garret_app_run *run, enum garret_code code);
-/* At the end: what the row could not be told before. */
-void app_session_end(struct garret_app_run *run);
+/* At the end: what the row could not be told before.  Does it know all now? */
+bool app_session_end(struct garret_app_run *run);
 /* May there be an environment that no row holds?  Only its host can tell. */
 bool app_session_doubtful(const struct garret_app_run *run);
 /* The run that knows of the environment: its own, or the one that it shares it with. */
@@ -268,6 +286,8 @@ int app_spool_open(struct garret_app *app, struct garret_error *err);
 void app_spool_close(struct garret_app *app);
 /* Whose runs are ours: the state directory's id, and this app's spool. */
 const char *app_spool_owner(const struct garret_app *app);
+/* Of the state directory too, but no process's: what has this owner is free to be taken over. */
+void app_spool_nobody(const struct garret_app *app, char ret[APP_OWNER]);
 /* Is what that names gone?  1, 0, or -1: it has another state directory, only time can tell. */
 int app_spool_gone(struct garret_app *app, const char *owner);
 struct app_operation {
@@ -281,11 +301,13 @@ void app_spool_add(struct garret_app_run *run, const struct app_operation *op);
 int app_spool_flush(struct garret_app *app, struct garret_error *err);
 /* Bring all that is spooled below the state directory into the log. */
 int app_spool_drain(struct garret_app *app, struct garret_error *err);
+/* Drop what is remembered of spools that are there no more. */
+int app_spool_tidy(struct garret_app *app, struct garret_error *err);
 
 /* ---- purge.c ---- */
 
-/* Remove an environment now, or queue it when that can't be done. */
-void app_purge(struct garret_app *app, const char *organisation, const char *connection_id,
+/* Remove an environment now, or queue it when that can't be done.  False: neither could be done. */
+bool app_purge(struct garret_app *app, const char *organisation, const char *connection_id,
 	       const char *session_id);
 /* Before that name is used again: what is still to be removed under it is removed. */
 int app_purge_first(struct garret_app *app, const char *organisation, const char *connection_id,

@@ -136,22 +136,34 @@ static void fill(struct garret_app_connection *c, const struct db_rows *r, size_
 	c->has_token = db_get(r, i, 7)->type != DB_NULL;
 }
 
+/* With app->lock held. */
 static int find(struct garret_app *app, const char *organisation, const char *id,
 		struct db_rows *ret, struct garret_error *err)
 {
-	int rc = id ? app_query(app,
-				"SELECT " COLUMNS " FROM sandbox_connections "
-				"WHERE organisation = ?1 AND id = ?2",
-				DB_ARGS(db_text(organisation), db_text(id)), ret, err)
-		    : app_query(app,
-				"SELECT " COLUMNS " FROM sandbox_connections "
-				"WHERE organisation = ?1 AND is_default = 1",
-				DB_ARGS(db_text(organisation)), ret, err);
+	int rc = id ? db_query(app->db,
+			       "SELECT " COLUMNS " FROM sandbox_connections "
+			       "WHERE organisation = ?1 AND id = ?2",
+			       DB_ARGS(db_text(organisation), db_text(id)), ret, err)
+		    : db_query(app->db,
+			       "SELECT " COLUMNS " FROM sandbox_connections "
+			       "WHERE organisation = ?1 AND is_default = 1",
+			       DB_ARGS(db_text(organisation)), ret, err);
 
 	if (rc == 0 && !ret->rows)
 		rc = garret_fail(err, GARRET_NOT_FOUND,
 				 id ? "connection_id: this organisation has no such connection"
 				    : "this organisation has no connection");
+	return rc;
+}
+
+static int find_alone(struct garret_app *app, const char *organisation, const char *id,
+		      struct db_rows *ret, struct garret_error *err)
+{
+	int rc;
+
+	app_lock(app);
+	rc = find(app, organisation, id, ret, err);
+	app_unlock(app);
 	return rc;
 }
 
@@ -173,7 +185,7 @@ int garret_app_connection_get(struct garret_app *app, const char *organisation, 
 	int rc = ids(organisation, id, org, own, err);
 
 	if (rc == 0)
-		rc = find(app, org, id ? own : NULL, &rows, err);
+		rc = find_alone(app, org, id ? own : NULL, &rows, err);
 	if (rc < 0)
 		return rc;
 	fill(&c, &rows, 0);
@@ -217,7 +229,7 @@ int app_connection_open(struct garret_app *app, const char *organisation, const 
 	autorows struct db_rows rows = DB_ROWS_INIT;
 	struct strbuf token = STRBUF_INIT;
 	char what[128];
-	int rc = find(app, organisation, id, &rows, err);
+	int rc = find_alone(app, organisation, id, &rows, err);
 
 	*ret_token = NULL;
 	if (rc < 0)
@@ -282,9 +294,7 @@ static int put(struct garret_app *app, const char *organisation, struct garret_a
 			      DB_ARGS(db_text(c->id), db_text(organisation),
 				      *token ? db_blob(sealed.buf, sealed.len) : db_null()),
 			      NULL, err);
-	return rc == -GARRET_EXISTS
-		       ? garret_fail(err, GARRET_EXISTS, "name: another connection has that name")
-		       : rc;
+	return rc;
 }
 
 /* What asks for a token gets the organisation's own, never one of the environment. */
@@ -306,11 +316,50 @@ static int check_token(struct garret_app *app, const char *organisation,
 	return rc;
 }
 
+/* All of it or nothing; *c is what it is then. */
+static int put_whole(struct garret_app *app, const char *organisation,
+		     struct garret_app_connection *c, const char *token, bool is_new,
+		     struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	int rc;
+
+	app_lock(app);
+	rc = db_begin(app->db, err);
+	if (rc == 0)
+		rc = put(app, organisation, c, token, is_new, err);
+	if (rc == 0)
+		rc = check_token(app, organisation, c, err);
+	if (rc == 0)
+		rc = find(app, organisation, c->id, &rows, err);
+	if (rc == 0)
+		fill(c, &rows, 0);
+	rc = db_end(app->db, rc, err);
+	app_unlock(app);
+	return rc;
+}
+
+/* EXISTS when it is; else two were about to be the default at once, and it may be tried again. */
+static int check_name(struct garret_app *app, const char *organisation,
+		      const struct garret_app_connection *c, struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	int rc = app_query(
+		app,
+		"SELECT 1 FROM sandbox_connections WHERE organisation = ?1 AND name = ?2 "
+		"AND id <> ?3",
+		DB_ARGS(db_text(organisation), db_text(c->name), db_text(c->id)), &rows, err);
+
+	return rc == 0 && rows.rows
+		       ? garret_fail(err, GARRET_EXISTS, "name: another connection has that name")
+		       : rc;
+}
+
 int garret_app_connection_put(struct garret_app *app, const char *organisation,
 			      struct garret_app_connection *given, const char *token,
 			      struct garret_error *err)
 {
-	struct garret_app_connection c = { 0 };
+	struct garret_app_connection c = { 0 }, done;
 	char org[GARRET_APP_ID], id[GARRET_APP_ID];
 	bool is_new;
 	int rc = sized_copy(&c, sizeof(c), given, given->size, err);
@@ -326,15 +375,16 @@ int garret_app_connection_put(struct garret_app *app, const char *organisation,
 	if (is_new)
 		app_new_id(id);
 	app_copy(c.id, sizeof(c.id), id);
-	app_lock(app);
-	rc = db_begin(app->db, err);
-	if (rc == 0)
-		rc = put(app, org, &c, token, is_new, err);
-	if (rc == 0)
-		rc = check_token(app, org, &c, err);
-	rc = db_end(app->db, rc, err);
-	app_unlock(app);
-	return rc < 0 ? rc : garret_app_connection_get(app, org, c.id, given, err);
+	do {
+		done = c;
+		rc = put_whole(app, org, &done, token, is_new, err);
+		if (rc == 0)
+			sized_give(given, &done, sizeof(done));
+		if (rc != -GARRET_EXISTS)
+			return rc;
+		rc = check_name(app, org, &c, err);
+	} while (rc == 0);
+	return rc;
 }
 
 int garret_app_connection_remove(struct garret_app *app, const char *organisation, const char *id,

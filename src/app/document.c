@@ -101,7 +101,8 @@ static int document_version(void *data, const char *id, uint64_t *ret_version)
 /* The paths of files that differ, at most PATHS_TOLD, as text. */
 static void differing(const char *ours, const char *theirs, struct strbuf *out)
 {
-	json_t *a = json_loads(ours, 0, NULL), *b = json_loads(theirs, 0, NULL), *entry;
+	json_t *a = json_loads(ours, JSON_ALLOW_NUL, NULL),
+	       *b = json_loads(theirs, JSON_ALLOW_NUL, NULL), *entry;
 	const char *path;
 	unsigned n = 0;
 

@@ -41,18 +41,14 @@ enum {
 
 /* ---- spills as text ---- */
 
-static char *format_spills(struct garret_app *app, const struct app_spills *s)
+static char *format_spills(const struct app_spills *s)
 {
-	json_t *list = NULL;
+	json_t *list = json_array();
 	char *text;
 
-	app_lock(app); /* a delegate may be adding to it */
-	if (s->n)
-		list = json_array();
 	for (size_t i = 0; i < s->n; i++)
 		(void)json_array_append_new(list, json_string(s->path[i]));
-	app_unlock(app);
-	text = list ? json_dumps(list, JSON_COMPACT) : NULL;
+	text = json_dumps(list, JSON_COMPACT);
 	json_decref(list);
 	return text;
 }
@@ -77,6 +73,8 @@ static void restore(struct garret_app_run *run, const struct db_rows *r, size_t 
 {
 	const bool own = run->sandbox.session_scope == GARRET_APP_SCOPE_RUN;
 
+	run->taken = true;
+	run->was = (enum app_ending)db_get_int(r, i, PARKED);
 	run->begun = db_get_text(r, i, SESSION) != NULL;
 	/* No row says of a run's own environment what it is: it is what it was. */
 	run->attached = own ? run->begun : db_get_int(r, i, ATTACHED) != 0;
@@ -164,14 +162,17 @@ static int insert(struct garret_app_run *run, struct garret_error *err)
 int app_own_begin(struct garret_app_run *run, struct garret_error *err)
 {
 	bool ours = false;
-	int rc;
+	int rc = app_own_settle(run->app, err); /* this one may be among them */
 
-	do {
+	while (rc == 0) {
 		rc = take_over(run, &ours, err);
 		if (rc < 0 || ours)
 			return rc;
 		rc = insert(run, err);
-	} while (rc == -GARRET_EXISTS);
+		if (rc != -GARRET_EXISTS)
+			return rc;
+		rc = 0; /* another was first */
+	}
 	return rc;
 }
 
@@ -183,39 +184,136 @@ int app_own_ref(struct garret_app_run *run, struct garret_error *err)
 		"lost = ?6 WHERE organisation = ?1 AND run = ?2",
 		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
 			db_text(run->ref.id), db_int((int64_t)run->epoch), db_int(run->attached),
-			db_int(run->lost)),
+			db_int(run->lost && run->forgotten)),
 		NULL, err);
 }
 
 int app_own_spills(struct garret_app_run *run, struct garret_error *err)
 {
-	autofree char *spills = format_spills(run->app, run->spills);
+	autofree char *spills = NULL;
+	int rc;
 
-	return app_query(
-		run->app,
+	/* One lock for both: what a delegate adds meanwhile must not be overwritten by what was there before. */
+	app_lock(run->app);
+	spills = format_spills(run->spills);
+	rc = db_query(
+		run->app->db,
 		"UPDATE sandbox_runs SET spills = ?3 WHERE organisation = ?1 AND run = ?2",
 		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run), db_text(spills)),
 		NULL, err);
+	app_unlock(run->app);
+	return rc;
+}
+
+/* ---- its end ---- */
+
+/* A run that ended while the database took nothing: what its row should say. */
+struct unclosed {
+	struct list link;
+	char organisation[GARRET_APP_ID], run[GARRET_APP_ID];
+	enum app_ending how;
+	char *document;
+};
+
+static void keep(struct garret_app_run *run, enum app_ending how)
+{
+	struct unclosed *u = xnew(struct unclosed);
+	const char *text = run->document ? app_document_text(run->document) : NULL;
+
+	app_copy(u->organisation, GARRET_APP_ID, run->facts.organisation);
+	app_copy(u->run, GARRET_APP_ID, run->facts.run);
+	u->how = how == APP_ENDED ? APP_LEFT : how;
+	u->document = text ? xstrdup(text) : NULL;
+	app_lock(run->app);
+	list_append(&run->app->unclosed, &u->link);
+	app_unlock(run->app);
+}
+
+static void drop(struct unclosed *u)
+{
+	list_remove(&u->link);
+	free(u->document);
+	free(u);
+}
+
+/* With app->lock held. */
+static int park(struct garret_app *app, const char *organisation, const char *run,
+		enum app_ending how, const char *document, struct garret_error *err)
+{
+	return db_query(app->db,
+			"UPDATE sandbox_runs SET parked = ?5, document = ?3, seen_at = ?4 "
+			"WHERE organisation = ?1 AND run = ?2",
+			DB_ARGS(db_text(organisation), db_text(run), db_text(document),
+				db_real(app_now()), db_int(how)),
+			NULL, err);
+}
+
+/* The same: a sweeper takes it, as if its process had ended. */
+static int abandon(struct garret_app *app, const char *organisation, const char *run,
+		   struct garret_error *err)
+{
+	char nobody[APP_OWNER];
+
+	app_spool_nobody(app, nobody);
+	return db_query(app->db,
+			"UPDATE sandbox_runs SET owner = ?3 WHERE organisation = ?1 AND run = ?2",
+			DB_ARGS(db_text(organisation), db_text(run), db_text(nobody)), NULL, err);
+}
+
+int app_own_settle(struct garret_app *app, struct garret_error *err)
+{
+	int rc = 0;
+
+	app_lock(app);
+	while (rc == 0 && !list_empty(&app->unclosed)) {
+		struct unclosed *u = list_entry(app->unclosed.next, struct unclosed, link);
+
+		rc = u->how == APP_LEFT
+			     ? abandon(app, u->organisation, u->run, err)
+			     : park(app, u->organisation, u->run, u->how, u->document, err);
+		if (rc == 0)
+			drop(u);
+	}
+	app_unlock(app);
+	return rc;
+}
+
+void app_own_forget(struct garret_app *app)
+{
+	while (!list_empty(&app->unclosed))
+		drop(list_entry(app->unclosed.next, struct unclosed, link));
 }
 
 int app_own_end(struct garret_app_run *run, enum app_ending how, struct garret_error *err)
 {
+	const char *organisation = run->facts.organisation, *id = run->facts.run;
 	const char *text = run->document ? app_document_text(run->document) : NULL;
+	int rc;
 
-	if (how == APP_DOUBTFUL)
+	if (how == APP_DOUBTFUL) {
 		run->lost = false; /* it is asked anew */
-	if (how == APP_DOUBTFUL)
 		(void)app_own_ref(run, NULL);
-	if (how != APP_ENDED)
-		return app_query(run->app,
-				 "UPDATE sandbox_runs SET parked = ?5, document = ?3, seen_at = ?4 "
-				 "WHERE organisation = ?1 AND run = ?2",
-				 DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
-					 db_text(text), db_real(app_now()), db_int(how)),
-				 NULL, err);
-	return app_query(run->app, "DELETE FROM sandbox_runs WHERE organisation = ?1 AND run = ?2",
-			 DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run)), NULL,
-			 err);
+	}
+	app_lock(run->app);
+	if (how == APP_LEFT)
+		rc = abandon(run->app, organisation, id, err);
+	else if (how != APP_ENDED)
+		rc = park(run->app, organisation, id, how, text, err);
+	else
+		rc = db_query(run->app->db,
+			      "DELETE FROM sandbox_runs WHERE organisation = ?1 AND run = ?2",
+			      DB_ARGS(db_text(organisation), db_text(id)), NULL, err);
+	app_unlock(run->app);
+	if (rc < 0)
+		keep(run, how);
+	return rc;
+}
+
+void app_own_undo(struct garret_app_run *run)
+{
+	const enum app_ending orphan = run->was == APP_ENDED ? APP_LEFT : run->was;
+
+	(void)app_own_end(run, run->taken ? orphan : APP_ENDED, NULL);
 }
 
 int app_own_alive(struct garret_app *app, struct garret_error *err)
@@ -261,23 +359,21 @@ static bool is_due(struct garret_app *app, const struct db_rows *r, size_t i)
 	return is_orphan(app, r, i);
 }
 
-int app_own_orphan(struct garret_app *app, struct garret_app_run **ret, struct garret_error *err)
+int app_own_orphans(struct garret_app *app, struct db_rows *ret, struct garret_error *err)
 {
-	autorows struct db_rows rows = DB_ROWS_INIT;
-	bool ours = false;
-	int rc = app_query(app,
-			   "SELECT " COLUMNS " FROM sandbox_runs WHERE owner <> ?1 OR parked <> 0 "
-			   "ORDER BY seen_at",
-			   DB_ARGS(db_text(app_spool_owner(app))), &rows, err);
+	return app_query(app,
+			 "SELECT " COLUMNS " FROM sandbox_runs WHERE owner <> ?1 OR parked <> 0 "
+			 "ORDER BY seen_at",
+			 DB_ARGS(db_text(app_spool_owner(app))), ret, err);
+}
 
-	*ret = NULL;
-	for (size_t i = 0; rc == 0 && !*ret && i < rows.rows; i++) {
-		if (!is_due(app, &rows, i))
-			continue;
-		rc = take(app, &rows, i, &ours, err);
-		if (rc == 0 && ours)
-			*ret = revive(app, &rows, i);
-	}
+int app_own_orphan(struct garret_app *app, const struct db_rows *r, size_t i,
+		   struct garret_app_run **ret, struct garret_error *err)
+{
+	bool ours = false;
+	int rc = is_due(app, r, i) ? take(app, r, i, &ours, err) : 0;
+
+	*ret = rc == 0 && ours ? revive(app, r, i) : NULL;
 	return rc;
 }
 
@@ -286,12 +382,14 @@ int app_own_resume(struct garret_app *app, const char *organisation, const char 
 {
 	autorows struct db_rows rows = DB_ROWS_INIT;
 	bool ours = false;
-	int rc = app_query(app,
-			   "SELECT " COLUMNS " FROM sandbox_runs "
-			   "WHERE organisation = ?1 AND run = ?2",
-			   DB_ARGS(db_text(organisation), db_text(run)), &rows, err);
+	int rc = app_own_settle(app, err); /* this one may be among them */
 
 	*ret = NULL;
+	if (rc == 0)
+		rc = app_query(app,
+			       "SELECT " COLUMNS " FROM sandbox_runs "
+			       "WHERE organisation = ?1 AND run = ?2",
+			       DB_ARGS(db_text(organisation), db_text(run)), &rows, err);
 	if (rc == 0 && (!rows.rows || db_get_int(&rows, 0, PARKED) == APP_DOUBTFUL))
 		rc = garret_fail(err, GARRET_NOT_FOUND,
 				 "run: there is none that is open or parked");

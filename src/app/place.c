@@ -168,9 +168,11 @@ void app_place_spoil(struct garret_app *app, struct app_place *p)
 	(void)pthread_mutex_unlock(&app->place_lock);
 }
 
-void app_place_emptied(struct app_place *p)
+void app_place_emptied(struct garret_app *app, struct app_place *p)
 {
+	(void)pthread_mutex_lock(&app->place_lock);
 	p->emptied = true;
+	(void)pthread_mutex_unlock(&app->place_lock);
 }
 
 /* What the engine kept for a session that is gone, unless somebody begins a new one there just now. */

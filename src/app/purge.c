@@ -29,7 +29,7 @@ static int remove_now(struct garret_app *app, const char *organisation, const ch
 	if (rc == 0)
 		rc = garret_provider_destroy(app_place_provider(place), &ref, err);
 	if (rc == 0)
-		app_place_emptied(place);
+		app_place_emptied(app, place);
 	app_place_put(app, place);
 	return rc;
 }
@@ -49,7 +49,7 @@ static int enqueue(struct garret_app *app, const char *organisation, const char 
 			 NULL, err);
 }
 
-void app_purge(struct garret_app *app, const char *organisation, const char *connection_id,
+bool app_purge(struct garret_app *app, const char *organisation, const char *connection_id,
 	       const char *session_id)
 {
 	struct garret_error why = { 0 }, again = { 0 };
@@ -57,13 +57,15 @@ void app_purge(struct garret_app *app, const char *organisation, const char *con
 
 	if (remove_now(app, organisation, connection_id, session_id, APP_PLACE_SHARED, &forgotten,
 		       &why) == 0)
-		return;
+		return true;
 	app_event(app, "workspace_purge_failed", "connection", connection_id, "session", session_id,
 		  "error", garret_code_name(why.code), NULL);
-	if (!forgotten &&
-	    enqueue(app, organisation, connection_id, session_id, why.code, &again) < 0)
-		app_event(app, "workspace_purge_lost", "connection", connection_id, "session",
-			  session_id, "error", garret_code_name(again.code), NULL);
+	if (forgotten ||
+	    enqueue(app, organisation, connection_id, session_id, why.code, &again) == 0)
+		return true;
+	app_event(app, "workspace_purge_not_queued", "connection", connection_id, "session",
+		  session_id, "error", garret_code_name(again.code), NULL);
+	return false;
 }
 
 /* ---- the queue ---- */

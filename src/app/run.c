@@ -90,11 +90,16 @@ static int build_document(struct garret_app_run *run, struct garret_error *err)
 		       : rc;
 }
 
+static int find_place(struct garret_app_run *run, struct garret_error *err)
+{
+	return app_place_get(run->app, run->facts.organisation, run->connection.id, run->key,
+			     run->sandbox.runtime, APP_PLACE_SHARED, &run->place, err);
+}
+
 static int build_session(struct garret_app_run *run, bool attach, struct garret_error *err)
 {
 	struct garret_provider *p;
-	int rc = app_place_get(run->app, run->facts.organisation, run->connection.id, run->key,
-			       run->sandbox.runtime, APP_PLACE_SHARED, &run->place, err);
+	int rc = run->place ? 0 : find_place(run, err);
 
 	if (rc < 0)
 		return rc;
@@ -185,7 +190,10 @@ static int open_run(struct garret_app_run *run, struct garret_error *err)
 		return rc;
 	app_scope_key(&run->facts, run->sandbox.session_scope, service ? run->connection.id : NULL,
 		      run->key);
-	if (row)
+	/* Once the run is ours nothing needs the database any more. */
+	if (service)
+		rc = find_place(run, err);
+	if (rc == 0 && row)
 		rc = app_row_open(run, &found, err);
 	if (rc == 0)
 		rc = app_own_begin(run, err);
@@ -193,7 +201,7 @@ static int open_run(struct garret_app_run *run, struct garret_error *err)
 		return rc;
 	rc = build(run, &found, err);
 	if (rc < 0)
-		(void)app_own_end(run, APP_ENDED, NULL);
+		app_own_undo(run);
 	return rc;
 }
 
@@ -245,7 +253,7 @@ int garret_app_run_resume(struct garret_app *app, const char *organisation, cons
 		return rc;
 	rc = reopen(run, err);
 	if (rc < 0) {
-		(void)app_own_end(run, APP_DETACHED, NULL); /* for another try, or the sweeper */
+		app_own_undo(run);
 		app_run_free(run);
 		return rc;
 	}
@@ -328,19 +336,19 @@ int garret_app_visit(struct garret_app *app, const char *organisation, const cha
 /* ---- closing ---- */
 
 /* Its own environment goes with it; one that was never used isn't asked for. */
-static void remove_own(struct garret_app_run *run)
+static bool remove_own(struct garret_app_run *run)
 {
-	if (run->sandbox.session_scope == GARRET_APP_SCOPE_RUN && run->begun && !run->lost &&
-	    run->sandbox.backend == GARRET_APP_SERVICE)
-		app_purge(run->app, run->facts.organisation, run->connection.id, run->ref.id);
+	if (run->sandbox.session_scope != GARRET_APP_SCOPE_RUN || !run->begun || run->lost ||
+	    run->sandbox.backend != GARRET_APP_SERVICE)
+		return true;
+	return app_purge(run->app, run->facts.organisation, run->connection.id, run->ref.id);
 }
 
 static void close_run(struct garret_app_run *run, enum app_ending how)
 {
 	struct garret_error why = { 0 };
+	bool told = !run->place || app_session_end(run);
 
-	if (run->place)
-		app_session_end(run);
 	if (how == APP_ENDED && app_session_doubtful(run))
 		how = APP_DOUBTFUL;
 	if (how == APP_ENDED && run->place)
@@ -348,8 +356,10 @@ static void close_run(struct garret_app_run *run, enum app_ending how)
 	else if (how == APP_ENDED && run->bare)
 		app_document_tidy(run);
 	if (how == APP_ENDED)
-		remove_own(run);
+		told = remove_own(run) && told;
 	(void)app_spool_flush(run->app, NULL); /* later, if not now */
+	if (how == APP_ENDED && !told)
+		how = APP_LEFT;
 	if (app_own_end(run, how, &why) < 0)
 		app_event(run->app, "workspace_run_not_closed", "run", run->facts.run, "error",
 			  garret_code_name(why.code), NULL);

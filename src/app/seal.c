@@ -20,26 +20,15 @@
 #define TAG CHACHA_POLY1305_DIGEST_SIZE
 #define KEY_FILE "key"
 
-/* Several processes may come first at once: the one whose link is first wins. */
 static int make_key(int state_fd, struct garret_error *err)
 {
 	uint8_t key[APP_KEY_BYTES];
-	char name[64];
-	autoclose int fd = -EBADF;
+	int rc;
 
-	(void)snprintf(name, sizeof(name), KEY_FILE ".%ld", (long)getpid());
-	(void)unlinkat(state_fd, name, 0);
-	fd = openat(state_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	app_random(key, sizeof(key));
-	if (fd < 0 || write_full(fd, key, sizeof(key)) < 0 || fsync(fd) < 0 ||
-	    (linkat(state_fd, name, state_fd, KEY_FILE, 0) < 0 && errno != EEXIST)) {
-		int rc = garret_fail_errno(err, "state_dir: make the key");
-
-		(void)unlinkat(state_fd, name, 0);
-		return rc;
-	}
-	(void)unlinkat(state_fd, name, 0);
-	return 0;
+	rc = app_file_make(state_fd, KEY_FILE, key, sizeof(key), err);
+	explicit_bzero(key, sizeof(key));
+	return rc;
 }
 
 int app_key_load(int state_fd, uint8_t ret[APP_KEY_BYTES], struct garret_error *err)

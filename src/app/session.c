@@ -135,17 +135,16 @@ int app_session_guard(void *data, enum garret_operation op, const char *path,
 static void orphaned(struct garret_app_run *run)
 {
 	run->lost = run->forgotten = true;
-	app_purge(run->app, run->facts.organisation, run->connection.id, run->ref.id);
+	(void)app_purge(run->app, run->facts.organisation, run->connection.id, run->ref.id);
 }
 
-static void settle(struct garret_app_run *run)
+static int settle(struct garret_app_run *run, struct garret_error *err)
 {
-	struct garret_error why = { 0 };
 	struct app_row_found row;
 	int rc = 0;
 
 	if (!run->visit && has_row(run) && !run->attached) {
-		rc = app_row_record(run, &row, &why);
+		rc = app_row_record(run, &row, err);
 		if (rc == 0) {
 			run->attached = true;
 			run->epoch = row.epoch;
@@ -156,30 +155,40 @@ static void settle(struct garret_app_run *run)
 		orphaned(run);
 	else if (rc < 0)
 		app_event(run->app, "workspace_session_not_recorded", "scope", run->key, "error",
-			  garret_code_name(why.code), NULL);
+			  garret_code_name(-rc), NULL);
 	run->settled = rc == 0 || rc == -GARRET_NOT_FOUND;
+	return rc == -GARRET_NOT_FOUND ? 0 : rc;
+}
+
+/* This handle has opened it, or a client of the application's own has. */
+static bool is_there(const struct garret_app_run *run)
+{
+	struct garret_ref ref;
+
+	return run->reported || garret_workspace_ref(run->bare, &ref) == 0;
 }
 
 void app_session_seen(struct garret_app_run *own, enum garret_code code)
 {
 	struct garret_app_run *run = app_root(own);
-	struct garret_ref ref;
 
 	(void)pthread_mutex_lock(&run->gate);
 	if (code == GARRET_GONE)
 		lose(run);
-	else if (run->begun && !run->settled && !run->lost &&
-		 garret_workspace_ref(run->bare, &ref) == 0)
-		settle(run);
+	else if (run->begun && !run->settled && !run->lost && is_there(run))
+		(void)settle(run, NULL);
 	(void)pthread_mutex_unlock(&run->gate);
 }
 
-void app_session_end(struct garret_app_run *run)
+bool app_session_end(struct garret_app_run *run)
 {
-	if (run->lost && !run->forgotten && has_row(run) && !run->visit)
+	if (run->lost && !run->forgotten && has_row(run))
 		forget(run);
 	else if (run->begun)
 		app_session_seen(run, GARRET_OK);
+	if (run->lost)
+		return run->forgotten || !has_row(run);
+	return !run->begun || run->settled || !is_there(run);
 }
 
 /*
@@ -208,8 +217,10 @@ int garret_app_run_report(struct garret_app_run *own, const struct garret_ref *r
 	(void)pthread_mutex_lock(&run->gate);
 	if (ref && !run->begun && !run->lost)
 		rc = begin(run, err);
-	if (rc == 0 && ref && !run->settled && !run->lost)
-		settle(run);
+	if (rc == 0 && ref && !run->settled && !run->lost) {
+		run->reported = true;
+		rc = settle(run, err);
+	}
 	if (lost)
 		lose(run);
 	(void)pthread_mutex_unlock(&run->gate);

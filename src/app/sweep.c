@@ -10,31 +10,48 @@
  * What there may be to be closed: an environment that was being made (was it? then its row must hold it,
  * or nobody would notice its loss), and spills.  By ref: nothing is made for it.
  */
-static void build(struct garret_app_run *run)
+static int build(struct garret_app_run *run, struct garret_error *err)
 {
-	struct garret_error why = { 0 };
+	int rc = app_run_build(run, run->begun, err);
 
-	if (!run->begun && !run->spills->n)
-		return;
-	if (app_run_build(run, run->begun, &why) < 0)
+	if (rc < 0)
 		app_event(run->app, "workspace_run_not_opened", "run", run->facts.run, "error",
-			  garret_code_name(why.code), NULL);
+			  garret_code_name(-rc), NULL);
 	else if (run->place && run->begun && run->sandbox.session_scope != GARRET_APP_SCOPE_RUN)
 		(void)garret_workspace_ensure(run->workspace, NULL);
+	/* Its connection is forgotten, or of a kind that we can't open: nobody could be asked. */
+	return rc == -GARRET_NOT_FOUND || rc == -GARRET_UNSUPPORTED ? 0 : rc;
+}
+
+static int close_orphan(struct garret_app_run *run, struct garret_app_swept *ret,
+			struct garret_error *err)
+{
+	int rc = run->begun || run->spills->n ? build(run, err) : 0;
+
+	if (rc < 0) { /* the next sweep may know more */
+		app_own_undo(run);
+		app_run_free(run);
+		return rc;
+	}
+	garret_app_run_close(run, 0);
+	ret->runs++;
+	return 0;
 }
 
 static int close_orphans(struct garret_app *app, struct garret_app_swept *ret,
 			 struct garret_error *err)
 {
+	autorows struct db_rows rows = DB_ROWS_INIT;
 	struct garret_app_run *run;
-	int rc;
+	int first = app_own_orphans(app, &rows, err), rc;
 
-	while ((rc = app_own_orphan(app, &run, err)) == 0 && run) {
-		build(run);
-		garret_app_run_close(run, 0);
-		ret->runs++;
+	for (size_t i = 0; i < rows.rows; i++) {
+		rc = app_own_orphan(app, &rows, i, &run, first < 0 ? NULL : err);
+		if (rc == 0 && run)
+			rc = close_orphan(run, ret, first < 0 ? NULL : err);
+		first = first < 0 ? first : rc;
 	}
-	return rc;
+	return first;
 }
 
 static int drop_old(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
@@ -47,16 +64,33 @@ static int drop_old(struct garret_app *app, struct garret_app_swept *ret, struct
 	return rc;
 }
 
+static int settle(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
+{
+	(void)ret;
+	return app_own_settle(app, err);
+}
+
+static int drain(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
+{
+	(void)ret;
+	return app_spool_drain(app, err);
+}
+
+static int tidy(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
+{
+	(void)ret;
+	return app_spool_tidy(app, err);
+}
+
 /* Each part is done, whatever came of the one before; the first failure is told. */
 int garret_app_sweep(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
 {
 	struct garret_app_swept swept = { 0 };
 	int (*const parts[])(struct garret_app *, struct garret_app_swept *,
-			     struct garret_error *) = { close_orphans, app_purge_due, drop_old };
+			     struct garret_error *) = { settle,        drain,         tidy,
+							close_orphans, app_purge_due, drop_old };
 	int first = app_own_alive(app, err), rc;
 
-	rc = app_spool_drain(app, first < 0 ? NULL : err);
-	first = first < 0 ? first : rc;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		rc = parts[i](app, &swept, first < 0 ? NULL : err);
 		first = first < 0 ? first : rc;

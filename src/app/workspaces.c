@@ -131,8 +131,9 @@ static int drop(struct garret_app *app, const struct deletion *d, const char *or
 	if (rc == 0)
 		rc = db_query(app->db, d->drop, DB_ARGS(db_text(organisation), db_text(what)),
 			      &rows, err);
+	rc = db_end(app->db, rc, err);
 	*ret = rc == 0 ? (size_t)rows.changed : 0;
-	return db_end(app->db, rc, err);
+	return rc;
 }
 
 static int remove_rows(struct garret_app *app, const struct deletion *d, const char *organisation,
