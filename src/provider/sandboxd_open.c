@@ -92,9 +92,12 @@ static void on_pwd(void *ctx, struct box_run_end *end)
 	o->pwd = NULL;
 	if (end->failed.code)
 		err = end->failed;
-	else if (end->timed_out || end->exit_code ||
-		 sandboxd_take_where(end->head[0].buf, end->head[0].len, &b->birth, &b->work_dir) <
-			 0)
+	/* The sandbox may well be there: no reason to think that its files are lost. */
+	else if (end->timed_out)
+		(void)garret_fail(&err, GARRET_UNAVAILABLE,
+				  "session %s did not name its work directory in time", b->id);
+	else if (end->exit_code || sandboxd_take_where(end->head[0].buf, end->head[0].len,
+						       &b->birth, &b->work_dir) < 0)
 		(void)garret_fail(&err, GARRET_GONE, "session %s has no work directory (pwd: %d)",
 				  b->id, end->exit_code);
 	if (err.code)

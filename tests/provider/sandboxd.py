@@ -392,6 +392,8 @@ def opening_says_what_went_wrong():
         assert [v["named"] for v in p.said if "named" in v] == ["n"] * 6
         s.on = {"POST /sessions/*/run": lambda n: (200, ran(exit_code=1))}
         assert code(p.open().answer) == "GONE"
+        s.on = {"POST /sessions/*/run": lambda n: (200, ran(exit_code=124, timed_out=True))}
+        assert code(p.open(ref="old").answer) == "UNAVAILABLE", "what is slow isn't lost"
     with provider("http://127.0.0.1:1") as p:
         assert code(p.open().answer) == "UNAVAILABLE"
 
