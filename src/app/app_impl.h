@@ -182,9 +182,8 @@ int app_place_get(struct garret_app *app, const char *organisation, const char *
 struct garret_provider *app_place_provider(struct app_place *p);
 /* Nobody new gets this one: what it knows of the environment is over. */
 void app_place_spoil(struct garret_app *app, struct app_place *p);
-/* What was there was removed: so is what was kept for it, when nobody uses it any more. */
-void app_place_emptied(struct garret_app *app, struct app_place *p);
-void app_place_put(struct garret_app *app, struct app_place *p); /* NULL is fine */
+/* The last one takes what is left where no session is; NULL is fine. */
+void app_place_put(struct garret_app *app, struct app_place *p);
 
 /* ---- document.c ---- */
 

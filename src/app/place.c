@@ -3,6 +3,8 @@
  * so one environment and its connections; a connection that was changed, or whose environment was
  * lost, gives the next run a new one.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,6 @@ struct app_place {
 	uint64_t changes; /* of the connection */
 	struct garret_provider *provider;
 	char *state_dir; /* of this machine's: below it is one for each session; else NULL */
-	bool emptied;
 };
 
 struct settings {
@@ -168,21 +169,31 @@ void app_place_spoil(struct garret_app *app, struct app_place *p)
 	(void)pthread_mutex_unlock(&app->place_lock);
 }
 
-void app_place_emptied(struct garret_app *app, struct app_place *p)
+/* Nothing is in it, but what begins with a dot: that isn't a session's. */
+static bool is_bare(const struct app_place *p, const char *name)
 {
-	(void)pthread_mutex_lock(&app->place_lock);
-	p->emptied = true;
-	(void)pthread_mutex_unlock(&app->place_lock);
+	autofree char *path = xasprintf("%s/%s/%s", p->state_dir, p->key, name);
+	autodir DIR *dir = opendir(path);
+	const struct dirent *e;
+
+	while (dir && (e = readdir(dir)) != NULL)
+		if (*e->d_name != '.')
+			return false;
+	return dir || errno == ENOENT;
 }
 
-/* What the engine kept for a session that is gone, unless somebody begins a new one there just now. */
+/*
+ * What the engine leaves where no session is (any more), unless somebody begins one there just now.
+ * Nobody's word is taken for it: a new one of that name may have been made since the last was removed.
+ */
 static void remove_state(const struct app_place *p)
 {
 	autofree char *lock = xasprintf("%s/%s/lock", p->state_dir, p->key);
 	autoclose int fd = open(lock, O_RDONLY | O_CLOEXEC),
 		      dir = open(p->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_bare(p, "workspaces") &&
+	    is_bare(p, "lib/marks"))
 		(void)remove_tree_at(dir, p->key);
 }
 
@@ -194,7 +205,7 @@ void app_place_put(struct garret_app *app, struct app_place *p)
 	if (!--p->refs) {
 		list_remove(&p->link);
 		garret_provider_free(p->provider);
-		if (p->emptied && p->state_dir)
+		if (p->state_dir)
 			remove_state(p);
 		free(p->state_dir);
 		free(p);

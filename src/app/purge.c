@@ -28,8 +28,6 @@ static int remove_now(struct garret_app *app, const char *organisation, const ch
 				     session_id, err);
 	if (rc == 0)
 		rc = garret_provider_destroy(app_place_provider(place), &ref, err);
-	if (rc == 0)
-		app_place_emptied(app, place);
 	app_place_put(app, place);
 	return rc;
 }

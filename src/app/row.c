@@ -1,7 +1,8 @@
 /*
  * Rows of workspaces: one for an organisation and a key.  A row that means a session of a service holds
- * its id and an epoch, which counts the sessions that it ever held: two of one name are told apart by
- * it, so that nobody forgets a session that came later.
+ * its id and an epoch, which counts the sessions that it ever held, from when it was made: two of one
+ * name are told apart by it, also over a row that was deleted and made again, so that nobody forgets a
+ * session that came later.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,14 +58,15 @@ static int insert(struct garret_app_run *run, double now, struct garret_error *e
 	return app_query(
 		run->app,
 		"INSERT INTO agent_workspaces(id, organisation, scope_key, scope, backend, agent, "
-		"conversation, owner_ref, connection, files, bytes_total, version, created_at, "
-		"last_used_at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,1,?12,?12)",
+		"conversation, owner_ref, connection, files, bytes_total, version, session_epoch, "
+		"created_at, last_used_at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,1,?13,?12,?12)",
 		DB_ARGS(db_text(id), db_text(run->facts.organisation), db_text(run->key),
 			db_text(garret_app_scope_name(run->sandbox.session_scope)),
 			db_text(service ? "service" : "state"), db_text(run->facts.agent),
 			db_text(conversation ? run->facts.conversation : NULL),
 			db_text(user ? owner : NULL), db_text(service ? run->connection.id : NULL),
-			db_text(service ? NULL : "{}"), db_int(service ? 0 : 4), db_real(now)),
+			db_text(service ? NULL : "{}"), db_int(service ? 0 : 4), db_real(now),
+			db_int((int64_t)(now * 1e6))),
 		NULL, err);
 }
 

@@ -143,6 +143,23 @@ def D05_3_a_conversation_deleted_meanwhile_loses_its_files(s):
 
 
 @test(DOCUMENT)
+def D05_3_one_that_was_made_anew_is_another(s):
+    r = s.run()
+    key = r.info()["key"]
+    r.write("f", b"1")
+    s.app.remove(s.org, key)
+    fresh = s.run()
+    assert fresh.list() == []
+    fresh.write("g", b"2")  # it has the version that the other one had
+    assert s.app.row(s.org, key)["version"] == 2
+    refused("GONE", r.write, "h", b"1")
+    refused("GONE", r.read, "f")
+    r.close()
+    assert fresh.list() == ["g"]
+    fresh.close()
+
+
+@test(DOCUMENT)
 def D05_4_two_writers_lose_nothing(s):
     a, b = s.run(), s.run(app=s.another())
     a.write("a", b"1")

@@ -253,6 +253,33 @@ def D04_8_a_run_that_makes_its_session_after_the_deletion_leaves_none(s):
 
 
 @test(SERVICE)
+def D04_8_a_new_session_of_the_name_outlives_the_old_runs(s):
+    """What is cleaned up after the old one is over is never the new one."""
+    key = s.once()
+    old = s.run()
+    old.read("seed")
+    s.app.remove(s.org, key)
+    r = s.run()
+    assert r.list() == []
+    r.write("new", b"1")
+    refused("GONE", old.read, "seed")
+    old.close()
+    r.close()
+    r = s.run()
+    assert r.info()["attached"] and r.read("new") == b"1"
+    r.close()
+
+
+@test(SERVICE)
+def D04_3_a_run_that_found_it_lost_leaves_nothing(s):
+    key = s.once()
+    r = s.run()
+    s.w.purge(key)
+    refused("GONE", r.read, "seed")
+    r.close()  # of this machine's: no state directory (worlds.py looks)
+
+
+@test(SERVICE)
 def D04_8_a_queued_purge_never_hits_a_newer_one(s):
     """Its host was down; when it is back and the name is used again, the old one goes first."""
     r = s.run(session_scope="agent")
