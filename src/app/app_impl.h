@@ -87,8 +87,8 @@ struct garret_app_run {
 
 	/* What is known of the environment (session.c), under gate. */
 	pthread_mutex_t gate;
-	uint64_t
-		epoch; /* attached: of the record that it means; else of the row before its record */
+	/* Of a document: of its row.  Attached: of the record that it means; else of the row before that. */
+	uint64_t epoch;
 	bool attached;       /* the row holds it */
 	bool begun;          /* an operation may have made it; its ownership row says so */
 	bool reported;       /* a client of the application's own has opened it */
@@ -188,11 +188,12 @@ void app_place_put(struct garret_app *app, struct app_place *p);
 /* ---- document.c ---- */
 
 /*
- * A document of a row, or (key NULL) one of a run, or nobody's (run NULL too), which text (NULL: empty)
- * begins.
+ * A document of a row, of that epoch (0: whichever), or (key NULL) one of a run, or nobody's (run NULL
+ * too), which text (NULL: empty) begins.
  */
 struct app_document *app_document_new(struct garret_app *app, const char *organisation,
-				      const char *key, const char *run, const char *text);
+				      const char *key, uint64_t epoch, const char *run,
+				      const char *text);
 struct app_document *app_document_free(struct app_document *d);
 /* The state provider on it. */
 int app_document_provider(struct app_document *d, struct garret_provider **ret,

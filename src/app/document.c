@@ -19,7 +19,8 @@
 struct app_document {
 	struct garret_app *app;
 	char organisation[GARRET_APP_ID], key[GARRET_APP_KEY];
-	char row[GARRET_APP_ID]; /* that was loaded: one that was made anew is another */
+	uint64_t
+		epoch; /* of the row that is meant: one that was made anew is another; 0: whichever */
 	char run[GARRET_APP_ID]; /* of one in memory: whose it is; "": nobody's */
 	bool memory;
 	char *text; /* of one in memory; NULL: nothing was written */
@@ -53,17 +54,18 @@ static void split(const char *text, size_t n, char **ret_files, char **ret_direc
 
 static int row_of(struct app_document *d, struct db_rows *ret)
 {
-	int rc = app_query(d->app,
-			   "SELECT files, directories, version, id FROM agent_workspaces "
-			   "WHERE organisation = ?1 AND scope_key = ?2",
-			   DB_ARGS(db_text(d->organisation), db_text(d->key)), ret, NULL);
+	int rc =
+		app_query(d->app,
+			  "SELECT files, directories, version, session_epoch FROM agent_workspaces "
+			  "WHERE organisation = ?1 AND scope_key = ?2",
+			  DB_ARGS(db_text(d->organisation), db_text(d->key)), ret, NULL);
 
 	if (rc == 0 && !ret->rows)
 		return -GARRET_NOT_FOUND;
-	if (rc == 0 && !*d->row)
-		app_copy(d->row, sizeof(d->row), db_get_text(ret, 0, 3));
 	/* That one is gone, with its files. */
-	return rc == 0 && strcmp(d->row, db_get_text(ret, 0, 3)) != 0 ? -GARRET_NOT_FOUND : rc;
+	return rc == 0 && d->epoch && d->epoch != (uint64_t)db_get_int(ret, 0, 3)
+		       ? -GARRET_NOT_FOUND
+		       : rc;
 }
 
 static int document_load(void *data, const char *id, char **ret, size_t *ret_n,
@@ -93,11 +95,12 @@ static int document_version(void *data, const char *id, uint64_t *ret_version)
 	*ret_version = d->version;
 	if (d->memory)
 		return 0;
-	rc = app_query(d->app,
-		       "SELECT version FROM agent_workspaces WHERE organisation = ?1 AND "
-		       "scope_key = ?2 AND (id = ?3 OR ?3 = '')",
-		       DB_ARGS(db_text(d->organisation), db_text(d->key), db_text(d->row)), &rows,
-		       NULL);
+	rc = app_query(
+		d->app,
+		"SELECT version FROM agent_workspaces WHERE organisation = ?1 AND "
+		"scope_key = ?2 AND (session_epoch = ?3 OR ?3 = 0)",
+		DB_ARGS(db_text(d->organisation), db_text(d->key), db_int((int64_t)d->epoch)),
+		&rows, NULL);
 	if (rc == 0 && rows.rows)
 		*ret_version = (uint64_t)db_get_int(&rows, 0, 0);
 	return rc == 0 && !rows.rows ? -GARRET_NOT_FOUND : rc;
@@ -142,16 +145,16 @@ static int save_row(struct app_document *d, const char *files, const char *direc
 {
 	const bool none = !strcmp(directories, "[]");
 	autorows struct db_rows rows = DB_ROWS_INIT;
-	int rc =
-		app_query(d->app,
-			  "UPDATE agent_workspaces SET files = ?3, directories = ?4, "
-			  "bytes_total = ?5, version = version + 1 "
-			  "WHERE organisation = ?1 AND scope_key = ?2 AND version = ?6 AND id = ?7",
-			  DB_ARGS(db_text(d->organisation), db_text(d->key), db_text(files),
-				  none ? db_null() : db_text(directories),
-				  db_int((int64_t)(strlen(files) + strlen(directories))),
-				  db_int((int64_t)version), db_text(d->row)),
-			  &rows, NULL);
+	int rc = app_query(d->app,
+			   "UPDATE agent_workspaces SET files = ?3, directories = ?4, "
+			   "bytes_total = ?5, version = version + 1 "
+			   "WHERE organisation = ?1 AND scope_key = ?2 AND version = ?6 "
+			   "AND (session_epoch = ?7 OR ?7 = 0)",
+			   DB_ARGS(db_text(d->organisation), db_text(d->key), db_text(files),
+				   none ? db_null() : db_text(directories),
+				   db_int((int64_t)(strlen(files) + strlen(directories))),
+				   db_int((int64_t)version), db_int((int64_t)d->epoch)),
+			   &rows, NULL);
 
 	if (rc < 0 || rows.changed)
 		return rc;
@@ -210,12 +213,14 @@ static int document_remove(void *data, const char *id)
 /* ---- the provider ---- */
 
 struct app_document *app_document_new(struct garret_app *app, const char *organisation,
-				      const char *key, const char *run, const char *text)
+				      const char *key, uint64_t epoch, const char *run,
+				      const char *text)
 {
 	struct app_document *d = xnew(struct app_document);
 
 	d->app = app;
 	d->version = 1;
+	d->epoch = epoch;
 	d->memory = !key;
 	d->text = text ? xstrdup(text) : NULL;
 	app_copy(d->organisation, sizeof(d->organisation), organisation);
@@ -287,7 +292,7 @@ int garret_app_document_get(struct garret_app *app, const char *organisation, co
 static int check_document(struct garret_app *app, const char *json, char **ret_files,
 			  char **ret_directories, struct garret_error *err)
 {
-	struct app_document *d = app_document_new(app, "", NULL, NULL, json);
+	struct app_document *d = app_document_new(app, "", NULL, 0, NULL, json);
 	struct garret_provider *p = NULL;
 	struct garret_workspace *w = NULL;
 	struct garret_ref ref;

@@ -84,7 +84,7 @@ static void restore(struct garret_app_run *run, const struct db_rows *r, size_t 
 	parse_spills(db_get_text(r, i, SPILLS), run->spills);
 	if (db_get_text(r, i, DOCUMENT)) {
 		app_document_free(run->document);
-		run->document = app_document_new(run->app, run->facts.organisation, NULL,
+		run->document = app_document_new(run->app, run->facts.organisation, NULL, 0,
 						 run->facts.run, db_get_text(r, i, DOCUMENT));
 	}
 }
@@ -148,14 +148,14 @@ static int insert(struct garret_app_run *run, struct garret_error *err)
 		run->app,
 		"INSERT INTO sandbox_runs(organisation, run, agent, scope_key, scope, backend, "
 		"connection, runtime, include_execute, session_epoch, attached, lost, parked, owner, "
-		"opened_at, seen_at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,0,0,0,0,?10,?11,?11)",
+		"opened_at, seen_at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?12,0,0,0,?10,?11,?11)",
 		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
 			db_text(run->facts.agent), db_text(run->key),
 			db_text(garret_app_scope_name(run->sandbox.session_scope)),
 			db_text(service ? "service" : "state"),
 			db_text(service ? run->connection.id : NULL), db_text(run->sandbox.runtime),
 			db_int(run->sandbox.include_execute), db_text(app_spool_owner(run->app)),
-			db_real(app_now())),
+			db_real(app_now()), db_int((int64_t)run->epoch)),
 		NULL, err);
 }
 

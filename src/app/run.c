@@ -76,8 +76,9 @@ static int build_document(struct garret_app_run *run, struct garret_error *err)
 	int rc;
 
 	if (!run->document)
-		run->document = app_document_new(run->app, run->facts.organisation,
-						 row ? run->key : NULL, run->facts.run, NULL);
+		run->document =
+			app_document_new(run->app, run->facts.organisation, row ? run->key : NULL,
+					 run->epoch, run->facts.run, NULL);
 	rc = app_document_provider(run->document, &run->state, err);
 	if (rc == 0)
 		rc = garret_ref_make(&run->ref, garret_provider_name(run->state), run->key, err);
@@ -195,6 +196,7 @@ static int open_run(struct garret_app_run *run, struct garret_error *err)
 		rc = find_place(run, err);
 	if (rc == 0 && row)
 		rc = app_row_open(run, &found, err);
+	run->epoch = found.epoch;
 	if (rc == 0)
 		rc = app_own_begin(run, err);
 	if (rc < 0)

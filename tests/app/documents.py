@@ -9,7 +9,7 @@ import subprocess
 import threading
 
 from applib import App, Failure, text
-from scene import DOCUMENT, refused, test
+from scene import DOCUMENT, new, refused, test
 
 
 # ---- D5: documents ----
@@ -148,7 +148,8 @@ def D05_3_one_that_was_made_anew_is_another(s):
     key = r.info()["key"]
     r.write("f", b"1")
     s.app.remove(s.org, key)
-    fresh = s.run()
+    fresh_id = new()
+    fresh = s.run(run=fresh_id)
     assert fresh.list() == []
     fresh.write("g", b"2")  # it has the version that the other one had
     assert s.app.row(s.org, key)["version"] == 2
@@ -156,6 +157,11 @@ def D05_3_one_that_was_made_anew_is_another(s):
     refused("GONE", r.read, "f")
     r.close()
     assert fresh.list() == ["g"]
+    fresh.close(parked=True)
+    s.app.remove(s.org, key)
+    s.once()
+    fresh = s.app.resume(s.org, fresh_id)
+    refused("GONE", fresh.list)
     fresh.close()
 
 
