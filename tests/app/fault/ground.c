@@ -8,12 +8,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "app/spool_impl.h"
 #include "base/mem.h"
 #include "db/db_impl.h"
 
 struct fault fault;
+struct meanwhile meanwhile;
 
 /* ---- a database that fails ---- */
+
+void must(int rc, const struct garret_error *err, const char *what)
+{
+	if (rc < 0)
+		fail_msg("%s: %s: %s", what, garret_code_name(-rc), err->msg);
+}
 
 int __real_db_open(const char *url, struct db **ret, struct garret_error *err);
 int __wrap_db_open(const char *url, struct db **ret, struct garret_error *err);
@@ -41,6 +49,10 @@ static int refuse(struct garret_error *err)
 static int faulty_query(struct db *db, const char *sql, const struct db_value *args, size_t n_args,
 			struct db_rows *ret, struct garret_error *err)
 {
+	if (meanwhile.at && strstr(sql, meanwhile.at)) {
+		meanwhile.at = NULL;
+		must(real->query(db, meanwhile.sql, DB_NO_ARGS, NULL, err), err, meanwhile.sql);
+	}
 	return due(sql) ? refuse(err) : real->query(db, sql, args, n_args, ret, err);
 }
 
@@ -72,12 +84,6 @@ int __wrap_db_open(const char *url, struct db **ret, struct garret_error *err)
 }
 
 /* ---- what must work ---- */
-
-void must(int rc, const struct garret_error *err, const char *what)
-{
-	if (rc < 0)
-		fail_msg("%s: %s: %s", what, garret_code_name(-rc), err->msg);
-}
 
 /* A connection of the test's own, whose statements never fail. */
 static struct db *own(struct ground *g)
@@ -322,6 +328,28 @@ void record(struct garret_app_run *run, const char *target)
 	};
 
 	app_spool_add(run, &o);
+}
+
+char *read_spool(struct ground *g, size_t *ret_n)
+{
+	struct app_spool *s = g->app->spool;
+	char *data = xmalloc(s->size + 1);
+
+	assert_int_equal(pread(s->fd, data, s->size, 0), (ssize_t)s->size);
+	*ret_n = s->size;
+	return data;
+}
+
+void leave_spool(struct ground *g, const void *data, size_t n, char ret[64])
+{
+	char id[GARRET_APP_ID];
+	autoclose int fd = -EBADF;
+
+	app_new_id(id);
+	spool_file_name(id, ret);
+	fd = openat(g->app->spool->dir_fd, ret, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write_full(fd, data, n), 0);
 }
 
 /* ---- each statement fails ---- */

@@ -18,6 +18,11 @@ struct fault {
 	bool hit;
 };
 extern struct fault fault;
+/* What happens just before a statement with `at` in it, once: another one on the same connection. */
+struct meanwhile {
+	const char *at, *sql;
+};
+extern struct meanwhile meanwhile;
 
 struct ground {
 	char dir[32], database[256];
@@ -56,6 +61,10 @@ int open_run(struct ground *g, enum garret_app_scope scope, enum garret_app_back
 	     struct garret_error *err);
 /* Write a file; the code. */
 int put(struct garret_app_run *run, const char *path, const char *text, struct garret_error *err);
+/* The spool of a process that was killed: those bytes; its name in ret. */
+void leave_spool(struct ground *g, const void *data, size_t n, char ret[64]);
+/* What this app has spooled, all of it; malloc()ed. */
+char *read_spool(struct ground *g, size_t *ret_n);
 /* An operation as it would be recorded. */
 void record(struct garret_app_run *run, const char *target);
 

@@ -239,6 +239,53 @@ TEST(fault_park)
 	everywhere(&(struct scenario){ "park", memory_was_used, park, goes_on, false });
 }
 
+/* A document's spills and skills go at the end; where they can't, that is told. */
+static void document_has_spills(struct ground *g)
+{
+	struct garret_error err = { 0 };
+	struct garret_app_spill *s;
+	char *handle = NULL;
+
+	must(open_document(g, &err), &err, "open");
+	s = garret_app_spill_new(g->run);
+	must(garret_app_spill_write(s, "call", 0, "text", 4, &handle, &err), &err, "spill");
+	free(handle);
+	garret_app_spill_free(s);
+	must(put(g->run, "skills/one", "1", &err), &err, "write");
+	(void)map_set(&g->run->staged, "skills/one", xstrdup("digest"));
+}
+
+static int close_document(struct ground *g, struct garret_error *err)
+{
+	(void)err;
+	g->run = garret_app_run_close(g->run, 0);
+	g->events += fault.seen > 0;
+	return 0;
+}
+
+TEST(fault_document_close)
+{
+	everywhere(
+		&(struct scenario){ "close", document_has_spills, close_document, swept, false });
+}
+
+static void parked_with_spills(struct ground *g)
+{
+	document_has_spills(g);
+	g->run = garret_app_run_close(g->run, GARRET_APP_PARKED);
+}
+
+static void has_its_spills(struct ground *g)
+{
+	assert_int_equal(g->run->spills->n, 1);
+}
+
+TEST(fault_parked_spills)
+{
+	everywhere(&(struct scenario){ "open", parked_with_spills, open_document, has_its_spills,
+				       false });
+}
+
 /* The whole life, in which the database goes away somewhere. */
 static int whole(struct ground *g, struct garret_error *err)
 {
