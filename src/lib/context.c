@@ -182,13 +182,13 @@ bool context_in_round(const struct garret_context *c)
 	return c->leading && !c->waiting;
 }
 
-static void follow(struct garret_context *c, uint64_t until_ms)
+/* Until the thread in the loop has done a round; begun: it is to see what this one has begun. */
+static void follow(struct garret_context *c, bool begun, uint64_t until_ms)
 {
 	struct timespec at = { .tv_sec = (time_t)(until_ms / 1000),
 			       .tv_nsec = (long)(until_ms % 1000) * 1000000 };
 
-	/* What this thread has begun is to be seen by the one in the loop. */
-	if (c->waiting)
+	if (begun && c->waiting)
 		wake(c->wake_fd);
 	if (until_ms)
 		(void)pthread_cond_timedwait(&c->changed, &c->lock, &at);
@@ -205,34 +205,44 @@ static int wait_ms(uint64_t until_ms)
 	return until_ms <= now ? 0 : (int)MIN(until_ms - now, (uint64_t)60000);
 }
 
-int context_wait(struct garret_context *c, const bool *done, const struct garret_cancel *cancel,
-		 uint64_t until_ms, struct garret_error *err)
+int context_wait_for(struct garret_context *c, bool (*done)(const void *ctx), const void *ctx,
+		     const struct garret_cancel *cancel, uint64_t until_ms,
+		     struct garret_error *err)
 {
-	while (!*done) {
+	/* Only once: two that wait would wake each other for ever. */
+	bool begun = true;
+
+	while (!done(ctx)) {
 		if (cancel_asked(cancel))
 			return garret_fail(err, GARRET_CANCELLED, "cancelled");
 		if (until_ms && now_ms() >= until_ms)
 			return garret_fail(err, GARRET_TIMEOUT, "the time limit was reached");
 		if (c->leading)
-			follow(c, until_ms);
+			follow(c, begun, until_ms);
 		else
 			lead(c, wait_ms(until_ms));
+		begun = false;
 	}
 	return 0;
+}
+
+static bool is_true(const void *ctx)
+{
+	const bool *done = ctx;
+
+	return *done;
+}
+
+int context_wait(struct garret_context *c, const bool *done, const struct garret_cancel *cancel,
+		 uint64_t until_ms, struct garret_error *err)
+{
+	return context_wait_for(c, is_true, done, cancel, until_ms, err);
 }
 
 void context_turn(struct garret_context *c)
 {
 	if (!c->leading)
 		lead(c, 0);
-}
-
-void context_round(struct garret_context *c, unsigned most_ms)
-{
-	if (c->leading)
-		follow(c, now_ms() + most_ms);
-	else
-		lead(c, (int)most_ms);
 }
 
 int garret_context_fd(struct garret_context *c)

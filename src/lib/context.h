@@ -46,12 +46,13 @@ void context_leave(struct garret_context *c);
  */
 int context_wait(struct garret_context *c, const bool *done, const struct garret_cancel *cancel,
 		 uint64_t until_ms, struct garret_error *err);
+int context_wait_for(struct garret_context *c, bool (*done)(const void *ctx), const void *ctx,
+		     const struct garret_cancel *cancel, uint64_t until_ms,
+		     struct garret_error *err);
 /* Are we called by the loop?  Then nothing may be waited for. */
 bool context_in_round(const struct garret_context *c);
 /* One round that doesn't wait. */
 void context_turn(struct garret_context *c);
-/* A round of the loop, of at most that long: ours, or of the thread that is in it. */
-void context_round(struct garret_context *c, unsigned most_ms);
 bool cancel_asked(const struct garret_cancel *cancel); /* NULL: no */
 
 #endif

@@ -73,6 +73,8 @@ int provider_start(struct garret_provider *p, const struct garret_cancel *cancel
 		   struct garret_error *err);
 void provider_hold(struct garret_provider *p);
 void provider_drop(struct garret_provider *p);
+/* Nothing of it is closing any more: for context_wait_for(). */
+bool provider_is_idle(const void *provider);
 /* What provider_drop() does last.  It waits. */
 void provider_end(struct garret_provider *p);
 

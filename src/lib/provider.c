@@ -206,6 +206,13 @@ void provider_hold(struct garret_provider *p)
 	p->refs++;
 }
 
+bool provider_is_idle(const void *ctx)
+{
+	const struct garret_provider *p = ctx;
+
+	return !p->closing;
+}
+
 /* Nobody can ask for anything any more: what ends with its provider ends now. */
 static void end_idle(struct garret_provider *p)
 {
@@ -217,8 +224,7 @@ static void end_idle(struct garret_provider *p)
 			backend_close(b, BOX_CLOSE_LEAVE, NULL, NULL);
 		else if (b->box && (b->dead || b->ends))
 			backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
-	while (p->closing && now_ms() < until)
-		context_round(p->context, 20);
+	(void)context_wait_for(p->context, provider_is_idle, p, NULL, until, NULL);
 }
 
 void provider_drop(struct garret_provider *p)
@@ -378,13 +384,25 @@ static void on_removed(void *ctx, const struct garret_error *err)
 		r->err = *err;
 }
 
+struct closed {
+	struct garret_provider *provider;
+	const char *id;
+};
+
+static bool is_closed(const void *ctx)
+{
+	const struct closed *c = ctx;
+
+	return !backend_closes(c->provider, c->id);
+}
+
 /* Its last handle was freed, or another thread destroys it: then only what it leaves is removed. */
 static void await_closing(struct garret_provider *p, const char *id)
 {
+	const struct closed closed = { p, id };
 	const uint64_t until = now_ms() + CLOSE_MS;
 
-	while (backend_closes(p, id) && now_ms() < until)
-		context_round(p->context, 20);
+	(void)context_wait_for(p->context, is_closed, &closed, NULL, until, NULL);
 }
 
 static int destroy(struct garret_provider *p, const char *id, struct garret_error *err)

@@ -130,8 +130,7 @@ static void state_stop(struct garret_provider *p)
 	list_foreach (b, &p->backends, link)
 		if (b->box)
 			backend_close(b, BOX_CLOSE_PLAIN, NULL, NULL);
-	while (p->closing)
-		context_round(p->context, 20);
+	(void)context_wait_for(p->context, provider_is_idle, p, NULL, 0, NULL);
 	p->impl = state_free(p->impl);
 	state_file_store_free(&s->file);
 	free(s);

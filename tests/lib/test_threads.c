@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "garret/garret.h"
@@ -73,6 +74,52 @@ TEST(a_provider_ends_while_another_thread_waits)
 	(void)close(peer);
 	(void)close(fd);
 	garret_workspace_free(w);
+	garret_provider_free(p);
+	garret_cancel_free(cancel);
+	assert_null(garret_context_free(c));
+}
+
+static double cpu_seconds(void)
+{
+	struct timespec t;
+
+	assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+TEST(threads_that_wait_cost_nothing)
+{
+	char url[64];
+	const char *const settings[] = { url, "token=t", NULL };
+	const int fd = silent_service(url);
+	struct garret_context *c = NULL;
+	struct garret_provider *p = NULL;
+	struct garret_workspace *w[3];
+	struct garret_cancel *cancel = NULL;
+	pthread_t t[3];
+	int peer[3];
+	double before;
+
+	assert_int_equal(garret_context_new(NULL, &c, NULL), 0);
+	assert_int_equal(garret_cancel_new(c, &cancel, NULL), 0);
+	assert_int_equal(garret_provider_open_settings(c, "sandboxd", settings, &p, NULL), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(garret_provider_attach(p, NULL, &w[i], NULL), 0);
+		garret_workspace_set_cancel(w[i], cancel);
+		assert_int_equal(pthread_create(&t[i], NULL, wait_for_it, w[i]), 0);
+		peer[i] = accept(fd, NULL, NULL);
+		assert_true(peer[i] >= 0);
+	}
+	before = cpu_seconds();
+	(void)usleep(500000);
+	assert_true(cpu_seconds() - before < 0.1);
+	garret_cancel(cancel);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pthread_join(t[i], NULL), 0);
+		(void)close(peer[i]);
+		garret_workspace_free(w[i]);
+	}
+	(void)close(fd);
 	garret_provider_free(p);
 	garret_cancel_free(cancel);
 	assert_null(garret_context_free(c));
