@@ -71,13 +71,10 @@ static void parse_spills(const char *text, struct app_spills *s)
 
 static void restore(struct garret_app_run *run, const struct db_rows *r, size_t i)
 {
-	const bool own = run->sandbox.session_scope == GARRET_APP_SCOPE_RUN;
-
 	run->taken = true;
 	run->was = (enum app_ending)db_get_int(r, i, PARKED);
 	run->begun = db_get_text(r, i, SESSION) != NULL;
-	/* No row says of a run's own environment what it is: it is what it was. */
-	run->attached = own ? run->begun : db_get_int(r, i, ATTACHED) != 0;
+	run->attached = db_get_int(r, i, ATTACHED) != 0;
 	run->epoch = (uint64_t)db_get_int(r, i, EPOCH);
 	run->lost = run->forgotten = db_get_int(r, i, LOST) != 0;
 	run->doubted = db_get_int(r, i, PARKED) == APP_DOUBTFUL;

@@ -138,19 +138,26 @@ static void orphaned(struct garret_app_run *run)
 	(void)app_purge(run->app, run->facts.organisation, run->connection.id, run->ref.id);
 }
 
+/* The row holds it from now on; a run's own environment only who takes the run over has to know. */
+static int record(struct garret_app_run *run, struct garret_error *err)
+{
+	struct app_row_found row = { 0 };
+	int rc = has_row(run) ? app_row_record(run, &row, err) : 0;
+
+	if (rc < 0)
+		return rc;
+	run->attached = true;
+	run->epoch = row.epoch;
+	rc = app_own_ref(run, has_row(run) ? NULL : err);
+	if (rc < 0 && !has_row(run))
+		run->attached = false; /* once more */
+	return has_row(run) ? 0 : rc;
+}
+
 static int settle(struct garret_app_run *run, struct garret_error *err)
 {
-	struct app_row_found row;
-	int rc = 0;
+	int rc = run->visit || run->attached ? 0 : record(run, err);
 
-	if (!run->visit && has_row(run) && !run->attached) {
-		rc = app_row_record(run, &row, err);
-		if (rc == 0) {
-			run->attached = true;
-			run->epoch = row.epoch;
-			(void)app_own_ref(run, NULL);
-		}
-	}
 	if (rc == -GARRET_NOT_FOUND)
 		orphaned(run);
 	else if (rc < 0)

@@ -554,3 +554,28 @@ def D04_a_detached_run_whose_row_is_gone_can_be_closed(s):
     refused("GONE", r.read, "f")
     r.close()
     refused("NOT_FOUND", s.app.resume, s.org, run)
+
+
+@test(SERVICE)
+def D05_5_a_parked_run_that_made_nothing_yet_begins_by_name(s):
+    """Its host was down: there is nothing that could be lost."""
+    connection = s.w.connection(s.app, s.org)
+    name = s.app.connection(s.org, connection)["name"]
+    broken = {"sandboxd": "http://127.0.0.1:1", "native": "/proc/nowhere", "docker": "unix:///nowhere.sock"}[s.w.kind]
+    s.app.connect(s.org, s.w.kind, broken, None, name=name, id=connection, **s.w.fields())
+    r = s.run(session_scope="run")
+    run = r.info()["run"]
+    try:
+        r.write("f", b"1")
+        raise AssertionError("written to nowhere")
+    except Failure as e:
+        assert e.code != "GONE", e
+    r.close(parked=True)
+    s.app.connect(s.org, s.w.kind, s.w.address(), None, name=name, id=connection, **s.w.fields())
+    r = s.app.resume(s.org, run)
+    assert not r.info()["attached"] and r.list() == []
+    r.write("f", b"1")
+    r.close(parked=True)
+    r = s.app.resume(s.org, run)
+    assert r.info()["attached"] and r.list() == ["f"]
+    r.close()
