@@ -38,7 +38,7 @@ static char *compose(const char *files, const char *directories)
  * string the quotes of that key would be escaped, so its last place is the right one.
  */
 static const char directories_key[] = ",\"directories\":";
-static const char files_key[] = "{\"files\":";
+#define FILES_KEY "{\"files\":"
 
 static void split(const char *text, size_t n, char **ret_files, char **ret_directories)
 {
@@ -47,8 +47,8 @@ static void split(const char *text, size_t n, char **ret_files, char **ret_direc
 
 	while (memcmp(at, directories_key, MIN(length, (size_t)(text + n - at))) != 0)
 		at--;
-	*ret_files = xstrndup(text + sizeof(files_key) - 1,
-			      (size_t)(at - text) - (sizeof(files_key) - 1));
+	*ret_files = xstrndup(text + sizeof(FILES_KEY) - 1,
+			      (size_t)(at - text) - (sizeof(FILES_KEY) - 1));
 	*ret_directories = xstrndup(at + length, (size_t)(text + n - 1 - (at + length)));
 }
 
