@@ -288,15 +288,20 @@ int garret_app_document_get(struct garret_app *app, const char *organisation, co
 	return rc;
 }
 
-/* A document of the caller's, checked by loading it; its two lists as the state provider writes them. */
-static int check_document(struct garret_app *app, const char *json, char **ret_files,
-			  char **ret_directories, struct garret_error *err)
+static char *dump(const json_t *list, const char *none)
+{
+	char *text = list ? json_dumps(list, JSON_COMPACT) : NULL;
+
+	return text ? text : xstrdup(none);
+}
+
+/* A document of the caller's, checked by loading it. */
+static int check_document(struct garret_app *app, const char *json, struct garret_error *err)
 {
 	struct app_document *d = app_document_new(app, "", NULL, 0, NULL, json);
 	struct garret_provider *p = NULL;
 	struct garret_workspace *w = NULL;
 	struct garret_ref ref;
-	json_t *v = NULL;
 	int rc = app_document_provider(d, &p, err);
 
 	if (rc == 0)
@@ -305,18 +310,6 @@ static int check_document(struct garret_app *app, const char *json, char **ret_f
 		rc = garret_provider_attach(p, &ref, &w, err);
 	if (rc == 0)
 		rc = garret_workspace_ensure(w, err);
-	if (rc == 0) {
-		json_t *files, *directories;
-
-		v = json_loads(json, JSON_ALLOW_NUL, NULL);
-		files = json_object_get(v, "files");
-		directories = json_object_get(v, "directories");
-		*ret_files = files ? json_dumps(files, JSON_COMPACT) : xstrdup("{}");
-		*ret_directories = json_is_array(directories)
-					   ? json_dumps(directories, JSON_COMPACT)
-					   : xstrdup("[]");
-	}
-	json_decref(v);
 	garret_workspace_free(w);
 	garret_provider_free(p);
 	app_document_free(d);
@@ -330,12 +323,20 @@ int garret_app_document_put(struct garret_app *app, const char *organisation, co
 	autorows struct db_rows rows = DB_ROWS_INIT;
 	char org[GARRET_APP_ID];
 	size_t bytes;
+	json_t *v;
 	int rc = app_id("organisation", organisation, org, err);
 
 	if (rc == 0)
-		rc = check_document(app, json, &files, &directories, err);
+		rc = check_document(app, json, err);
 	if (rc < 0)
 		return rc;
+	/* Its two lists, as the state provider writes them. */
+	v = json ? json_loads(json, JSON_ALLOW_NUL, NULL) : NULL;
+	files = dump(json_object_get(v, "files"), "{}");
+	directories = json_is_array(json_object_get(v, "directories"))
+			      ? dump(json_object_get(v, "directories"), "[]")
+			      : xstrdup("[]");
+	json_decref(v);
 	bytes = strlen(files) + strlen(directories);
 	if (bytes > app->state_max_bytes)
 		return garret_fail(err, GARRET_NO_SPACE,

@@ -253,14 +253,14 @@ static int drain_others(struct garret_app *app, DIR *dir, struct garret_error *e
 
 int app_spool_drain(struct garret_app *app, struct garret_error *err)
 {
-	int rc = app_spool_flush(app, err);
 	autoclose int fd = openat(app->spool->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	autodir DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	int rc;
 
-	if (rc == 0 && !dir)
-		rc = garret_fail_errno(err, "state_dir: read " SPOOL_DIR);
-	if (dir)
-		(void)take_fd(&fd); /* the directory's now */
+	if (!dir)
+		return garret_fail_errno(err, "state_dir: read " SPOOL_DIR);
+	(void)take_fd(&fd); /* the directory's now */
+	rc = app_spool_flush(app, err);
 	return rc < 0 ? rc : drain_others(app, dir, err);
 }
 

@@ -251,7 +251,7 @@ int garret_app_run_resume(struct garret_app *app, const char *organisation, cons
 		rc = app_id("run", run_id, id, err);
 	if (rc == 0)
 		rc = app_own_resume(app, org, id, &run, err);
-	if (rc < 0)
+	if (!run)
 		return rc;
 	rc = reopen(run, err);
 	if (rc < 0) {
