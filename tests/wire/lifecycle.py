@@ -513,7 +513,11 @@ def an_init_that_says_nothing_loses_its_session(d):
 
 
 def init_of(d, sid) -> int:
-    return int(re.findall(rf"session_opened session={re.escape(sid)} pid=(\d+)", d.log())[-1])
+    end = time.time() + 10
+    while not (found := re.findall(rf"session_opened session={re.escape(sid)} pid=(\d+)", d.log())):
+        assert time.time() < end, d.log()[-2000:]
+        time.sleep(0.02)  # the engine's line may come a moment after the answer
+    return int(found[-1])
 
 
 @test

@@ -73,10 +73,24 @@ def who_may_ask(d):
     o.ask("GET", "workspaces", token=named, want=404)
     looks = o.mint(read_only=True)
     o.ask("GET", "workspaces", token=looks)
-    for method, tail, body in (("POST", "connections", {"kind": "sandboxd", "name": "x", "address": "http://h", "token": "t"}),
-                               ("DELETE", "workspaces/k", None), ("POST", "runs", {"agent": new(), "run": new()}),
-                               ("DELETE", f"conversations/{new()}", None), ("PUT", "workspaces/k/document", {})):
-        o.ask(method, tail, body, want=403, token=looks)
+    # Every route that there is: nobody else's token, and one that may only look changes nothing.
+    top = "/v1/orgs/{organisation}/"
+    gone_through = 0
+    for path, operations in d.call("GET", "/openapi.json")[1]["paths"].items():
+        if not path.startswith(top):
+            continue
+        tail = path[len(top):]
+        for word in ("connection_id", "conversation", "run", "key"):
+            tail = tail.replace("{" + word + "}", new())
+        for method in operations:
+            query = "?path=x" if tail.endswith("/file") else f"?agent={new()}&run={new()}" if tail == "key" else ""
+            body = {} if method in ("post", "put") else None
+            o.ask(method.upper(), tail + query, body, token=other.token, want=404)
+            o.ask(method.upper(), tail + query, body, token="wrong", want=401)
+            if method != "get" or tail.startswith("runs/"):
+                o.ask(method.upper(), tail + query, body, token=looks, want=403)
+            gone_through += 1
+    assert gone_through >= 21, gone_through
 
 
 @test

@@ -199,7 +199,8 @@ def every_route_is_in_the_lists_above(d):
     others = [("GET", p, None) for p in (*FOLLOWS, KEPT_EVENTS)]
     listed = {(m, p.split("?")[0].replace("{s}/1", "{s}/{generation}").replace("{s}", "{session_id}").replace("/tokens/x", "/tokens/{name}")
                .replace(RUN, "{run_id}")) for m, p, _ in READS + WRITES + ALL + others}
-    real = {(m.upper(), p) for p, ops in doc.items() for m, op in ops.items() if "security" in op}
+    # Those of organisations are gone through in orgs.py.
+    real = {(m.upper(), p) for p, ops in doc.items() for m, op in ops.items() if "security" in op and not p.startswith("/v1/orgs/")}
     assert listed == real, (listed - real, real - listed)
 
 
