@@ -110,20 +110,21 @@ int sandboxd_take_where(const char *text, size_t n, char **ret_birth, char **ret
 	return 0;
 }
 
-static int take_birth(const struct strbuf *body, char **ret_birth, struct garret_error *err)
+/* When its work directory was made; NULL: it isn't known, or err says why not.  malloc()ed. */
+static char *take_birth(const struct strbuf *body, struct garret_error *err)
 {
 	json_t *v = sandboxd_parse(body, "POST .../run", err);
 	const json_t *out = json_object_get(v, "stdout");
-	autofree char *path = NULL;
-	int rc = v ? 0 : -GARRET_PROTOCOL;
+	char *birth = NULL, *path = NULL;
 
 	if (v && (!json_is_string(out) ||
-		  sandboxd_take_where(json_string_value(out), json_string_length(out), ret_birth,
+		  sandboxd_take_where(json_string_value(out), json_string_length(out), &birth,
 				      &path) < 0))
-		rc = garret_fail(err, GARRET_PROTOCOL,
-				 "the service could not say where a session works");
+		(void)garret_fail(err, GARRET_PROTOCOL,
+				  "the service could not say where a session works");
 	json_decref(v);
-	return rc;
+	free(path);
+	return birth;
 }
 
 static void on_where(void *ctx, int status, struct strbuf *body, const struct garret_error *err)
@@ -133,15 +134,16 @@ static void on_where(void *ctx, int status, struct strbuf *body, const struct ga
 	struct renewal *r = ctx;
 	struct box *b = r->box;
 	struct garret_error own = { 0 };
-	autofree char *birth = NULL;
+	char *birth = err || status != 200 ? NULL : take_birth(body, &own);
 
 	if (err)
 		own = *err;
 	else if (status != 200)
 		sandboxd_refused(b->p, b, status, &nothing, "/run", true, &own);
-	else if (take_birth(body, &birth, &own) == 0 && birth && strcmp(birth, b->birth) != 0)
+	else if (birth && strcmp(birth, b->birth) != 0)
 		(void)garret_fail(&own, GARRET_GONE,
 				  "session %s no longer exists: its name is another's now", b->id);
+	free(birth);
 	if (own.code == GARRET_TIMEOUT)
 		own.code = GARRET_UNAVAILABLE;
 	finish(r, own.code ? &own : NULL);
