@@ -124,13 +124,15 @@ static int try_again(struct garret_app *app, const struct db_rows *r, size_t i,
 			 NULL, err);
 }
 
-int app_purge_due(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
+int app_purge_due(struct garret_app *app, const char *organisation, struct garret_app_swept *ret,
+		  struct garret_error *err)
 {
 	autorows struct db_rows rows = DB_ROWS_INIT;
 	int rc = app_query(app,
 			   "SELECT organisation, connection, session_id, tries FROM sandbox_purges "
-			   "WHERE next_at <= ?1 ORDER BY next_at",
-			   DB_ARGS(db_real(app_now())), &rows, err);
+			   "WHERE next_at <= ?1 AND (?2 = '' OR organisation = ?2) "
+			   "ORDER BY next_at",
+			   DB_ARGS(db_real(app_now()), db_text(organisation)), &rows, err);
 
 	for (size_t i = 0; rc == 0 && i < rows.rows; i++)
 		rc = try_again(app, &rows, i, ret, err);

@@ -82,13 +82,18 @@ static int tidy(struct garret_app *app, struct garret_app_swept *ret, struct gar
 	return app_spool_tidy(app, err);
 }
 
+static int purge(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
+{
+	return app_purge_due(app, "", ret, err);
+}
+
 /* Each part is done, whatever came of the one before; the first failure is told. */
 int garret_app_sweep(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
 {
 	struct garret_app_swept swept = { 0 };
 	int (*const parts[])(struct garret_app *, struct garret_app_swept *,
-			     struct garret_error *) = { settle,        drain,         tidy,
-							close_orphans, app_purge_due, drop_old };
+			     struct garret_error *) = { settle,        drain, tidy,
+							close_orphans, purge, drop_old };
 	int first = app_own_alive(app, err), rc;
 
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {

@@ -145,9 +145,12 @@ static int remove_rows(struct garret_app *app, const struct deletion *d, const c
 	app_lock(app);
 	rc = drop(app, d, organisation, what, ret, err);
 	app_unlock(app);
-	/* A host that is down, or a database that fails now, leaves the rest to the sweeper. */
+	/*
+	 * A host that is down, or a database that fails now, leaves the rest to the sweeper; others'
+	 * hosts aren't waited for.
+	 */
 	if (rc == 0 && *ret)
-		(void)app_purge_due(app, &swept, NULL);
+		(void)app_purge_due(app, organisation, &swept, NULL);
 	return rc;
 }
 

@@ -62,6 +62,26 @@ static int put_run(struct request *q, struct garret_app_run *run, struct strbuf 
 
 /* ---- operations ---- */
 
+/* What isn't there stays NULL. */
+static int parse_facts(struct request *q, struct garret_app_facts *ret, struct garret_error *err)
+{
+	const struct {
+		const char *name, **value;
+	} facts[] = {
+		{ "agent", &ret->agent },
+		{ "run", &ret->run },
+		{ "conversation", &ret->conversation },
+		{ "channel", &ret->channel },
+		{ "user", &ret->user },
+	};
+	int rc = 0;
+
+	*ret = (struct garret_app_facts){ .size = sizeof(*ret), .organisation = q->organisation };
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(facts); i++)
+		rc = arg_text(q, facts[i].name, facts[i].value, err);
+	return rc;
+}
+
 static int parse_sandbox(struct request *q, struct garret_app_sandbox *ret,
 			 struct garret_error *err)
 {
@@ -76,21 +96,13 @@ static int run_open(struct request *q, struct strbuf *out, struct garret_error *
 {
 	static const char *const known[] = { "agent",   "run", "conversation", "channel", "user",
 					     "sandbox", NULL };
-	struct garret_app_facts f = { .size = sizeof(f), .organisation = q->organisation };
+	struct garret_app_facts f;
 	struct garret_app_sandbox sandbox;
 	struct garret_app_run *run = NULL;
 	int rc = args_known(q, known, err);
 
 	if (rc == 0)
-		rc = arg_text(q, "agent", &f.agent, err);
-	if (rc == 0)
-		rc = arg_text(q, "run", &f.run, err);
-	if (rc == 0)
-		rc = arg_text(q, "conversation", &f.conversation, err);
-	if (rc == 0)
-		rc = arg_text(q, "channel", &f.channel, err);
-	if (rc == 0)
-		rc = arg_text(q, "user", &f.user, err);
+		rc = parse_facts(q, &f, err);
 	if (rc == 0)
 		rc = parse_sandbox(q, &sandbox, err);
 	if (rc == 0)
@@ -164,22 +176,14 @@ static int scope_key(struct request *q, struct strbuf *out, struct garret_error 
 {
 	static const char *const known[] = { "agent", "run",   "conversation",  "channel",
 					     "user",  "scope", "connection_id", NULL };
-	struct garret_app_facts f = { .size = sizeof(f), .organisation = q->organisation };
+	struct garret_app_facts f;
 	enum garret_app_scope scope = GARRET_APP_SCOPE_CONVERSATION;
 	const char *name, *connection;
 	char key[GARRET_APP_KEY];
 	int rc = args_known(q, known, err);
 
 	if (rc == 0)
-		rc = arg_text(q, "agent", &f.agent, err);
-	if (rc == 0)
-		rc = arg_text(q, "run", &f.run, err);
-	if (rc == 0)
-		rc = arg_text(q, "conversation", &f.conversation, err);
-	if (rc == 0)
-		rc = arg_text(q, "channel", &f.channel, err);
-	if (rc == 0)
-		rc = arg_text(q, "user", &f.user, err);
+		rc = parse_facts(q, &f, err);
 	if (rc == 0)
 		rc = arg_text(q, "connection_id", &connection, err);
 	if (rc == 0)

@@ -100,6 +100,16 @@ static int check_ref(const struct garret_provider *p, const struct garret_ref *r
 	return 0;
 }
 
+/* Whether it is one that the options allow; p is of a kind of ours, ref checked. */
+static int check_owned(const struct garret_provider *p, const struct garret_ref *ref,
+		       struct garret_error *err)
+{
+	if (p->kind->owns(p->options, ref->id))
+		return 0;
+	return garret_fail(err, GARRET_INVALID, "\"%s\" is no id of this %s provider", ref->id,
+			   p->name);
+}
+
 /* ---- opening and freeing ---- */
 
 static struct garret_provider *provider_new(struct garret_context *c, const char *name)
@@ -324,9 +334,8 @@ int garret_provider_attach(struct garret_provider *p, const struct garret_ref *r
 			"provider \"%s\" is the caller's own: ask it through garret_choose()",
 			p->name);
 	rc = ref ? check_ref(p, ref, err) : 0;
-	if (rc == 0 && ref && !p->kind->owns(p->options, ref->id))
-		rc = garret_fail(err, GARRET_INVALID, "\"%s\" is no id of this %s provider",
-				 ref->id, p->name);
+	if (rc == 0 && ref)
+		rc = check_owned(p, ref, err);
 	if (rc == 0)
 		rc = context_enter(p->context, err);
 	if (rc < 0)
@@ -358,9 +367,8 @@ int garret_workspace_pin(struct garret_workspace *w, const struct garret_ref *re
 	if (!p)
 		return garret_fail(err, GARRET_GONE, "%s", w->backend->reason);
 	rc = check_ref(p, ref, err);
-	if (rc == 0 && !p->kind->owns(p->options, ref->id))
-		rc = garret_fail(err, GARRET_INVALID, "\"%s\" is no id of this %s provider",
-				 ref->id, p->name);
+	if (rc == 0)
+		rc = check_owned(p, ref, err);
 	if (rc == 0)
 		rc = context_enter(p->context, err);
 	if (rc < 0)
@@ -448,9 +456,8 @@ int garret_provider_destroy(struct garret_provider *p, const struct garret_ref *
 	if (rc == 0 && !p->kind)
 		rc = garret_fail(err, GARRET_MISUSE, "provider \"%s\" is the caller's own",
 				 p->name);
-	if (rc == 0 && !p->kind->owns(p->options, ref->id))
-		rc = garret_fail(err, GARRET_INVALID, "\"%s\" is no id of this %s provider",
-				 ref->id, p->name);
+	if (rc == 0)
+		rc = check_owned(p, ref, err);
 	if (rc == 0)
 		rc = context_enter(p->context, err);
 	if (rc < 0)
