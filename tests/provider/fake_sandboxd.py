@@ -49,9 +49,20 @@ class Fake:
             def log_message(self, *a):
                 pass
 
+            def body(self):
+                """Whole, also when it is refused: what is left of it would be taken for the next request."""
+                if self.headers.get("transfer-encoding") != "chunked":
+                    return self.rfile.read(int(self.headers.get("content-length") or 0))
+                body = b""
+                while n := int(self.rfile.readline().split(b";")[0], 16):
+                    body += self.rfile.read(n)
+                    self.rfile.readline()
+                while self.rfile.readline().strip():
+                    pass
+                return body
+
             def do(self):
-                n = int(self.headers.get("content-length") or 0)
-                note = Note(self, self.rfile.read(n))
+                note = Note(self, self.body())
                 with fake.lock:
                     fake.notes.append(note)
                 try:
