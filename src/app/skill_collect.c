@@ -173,10 +173,19 @@ static int collect_group(struct collecting *x, const struct group *g)
 	return 0;
 }
 
-static int by_name(const void *a, const void *b)
+/* By name, but a SKILL.md is first of its skill: when there is room for no more, it was looked at. */
+static int body_first(const void *a, const void *b)
 {
-	return strcmp(((const struct garret_entry *)a)->name,
-		      ((const struct garret_entry *)b)->name);
+	const char *x = ((const struct garret_entry *)a)->name;
+	const char *y = ((const struct garret_entry *)b)->name;
+	const size_t skill = strcspn(x, "/");
+	bool x_first, y_first;
+
+	if (!x[skill] || strncmp(x, y, skill + 1) != 0)
+		return strcmp(x, y);
+	x_first = !strcmp(x + skill + 1, GARRET_APP_SKILL_BODY);
+	y_first = !strcmp(y + skill + 1, GARRET_APP_SKILL_BODY);
+	return x_first == y_first ? strcmp(x, y) : y_first - x_first;
 }
 
 /* Skill by skill: what begins with the same directory stands together. */
@@ -216,7 +225,7 @@ int garret_app_skills_collect(struct garret_app_run *run, struct garret_app_prop
 	if (rc == 0 && l.n >= ENTRIES)
 		rc = -GARRET_TOO_LARGE;
 	if (rc == 0 && l.n) {
-		qsort(l.entry, l.n, sizeof(*l.entry), by_name);
+		qsort(l.entry, l.n, sizeof(*l.entry), body_first);
 		rc = collect(&x, &l);
 	}
 	garret_list_release(&l);

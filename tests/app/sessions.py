@@ -412,8 +412,7 @@ def D04_a_session_whose_answer_never_came_is_found(s):
         r = s.run()
         key, run = r.info()["key"], r.info()["run"]
         refused("UNAVAILABLE", r.write, "f", b"1")
-        settings = s.w.settings(key)
-        with Workspace(s.l, s.w.kind, **settings, **({"session_name": key} if s.w.kind == "sandboxd" else {})) as w:
+        with Workspace(s.l, s.w.kind, **s.w.session_settings(s.org, key)) as w:
             w.write("f", b"1")
         r.close()
         refused("NOT_FOUND", s.app.resume, s.org, run)

@@ -325,14 +325,20 @@ TEST(a_cancelled_handle_ends_the_call)
 TEST(D8_3_a_confined_workspace_refuses_what_is_outside)
 {
 	struct world *x = world_native();
+	enum garret_app_artifact_answer answer = GARRET_APP_ARTIFACT_REFUSED;
+	enum garret_code code = GARRET_OUTSIDE;
 	struct garret_workspace *w;
 
 	if (!x)
 		skip();
+	if (!strcmp(garret_provider_name(x->provider), "sandboxd")) {
+		answer = GARRET_APP_ARTIFACT_FAILED; /* no file is confined over the wire: */
+		code = GARRET_UNSUPPORTED;           /* none is read */
+	}
 	assert_int_equal(garret_wrap_confined(x->bare, &w, NULL), 0);
 	world_use(x, w);
-	artifact(x, "/etc/passwd", GARRET_APP_ARTIFACT_REFUSED, GARRET_OUTSIDE);
-	artifact(x, "../etc/passwd", GARRET_APP_ARTIFACT_REFUSED, GARRET_OUTSIDE);
+	artifact(x, "/etc/passwd", answer, code);
+	artifact(x, "../etc/passwd", answer, code);
 	world_end(x);
 }
 

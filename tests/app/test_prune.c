@@ -36,18 +36,18 @@ TEST(D10_5_D12_43_a_run_is_pruned_off_a_workspace_with_a_real_shell)
 		skip();
 	spill_away(x, "call");
 	spill_away(x, "-rf \"$(touch pwned)\"");
-	assert_string_equal(x->run.spills->path[0], "/workspace/tool_output/" RUN "/call.0");
+	assert_string_equal(x->run.spills->path[0], world_at(x, "tool_output/" RUN "/call.0"));
 	/* D12_44: what else is there stays */
 	world_put(x, "tool_output/" RUN "x/call.0", "of another run");
 	world_put(x, "tool_output/notes", "of a person");
 	world_put(x, "call.0", "another file");
-	list(x, "/workspace/call.0");
+	list(x, world_at(x, "call.0"));
 	list(x, "/etc/hostname");
 	/* D12_48 */
-	list(x, "/workspace/tool_output/../call.0");
-	list(x, "/workspace/tool_output/" RUN "/../notes");
+	list(x, world_at(x, "tool_output/../call.0"));
+	list(x, world_at(x, "tool_output/" RUN "/../notes"));
 	/* gone already */
-	list(x, "/workspace/tool_output/" RUN "/gone.0");
+	list(x, world_at(x, "tool_output/" RUN "/gone.0"));
 	world_allow(x);
 	app_spills_prune(&x->run);
 	assert_int_equal(x->events, 0);
@@ -70,21 +70,21 @@ static void on_record(void *data, const struct garret_record *r)
 TEST(D8_5_the_commands_are_exact_handles_as_arguments)
 {
 	struct world *x = world_native();
-	autobuf struct strbuf commands = STRBUF_INIT;
+	autobuf struct strbuf commands = STRBUF_INIT, want = STRBUF_INIT;
 	struct garret_workspace *w;
+	const char *dir;
 
 	if (!x)
 		skip();
+	dir = world_at(x, "tool_output");
 	assert_int_equal(garret_wrap_recording(x->bare, on_record, &commands, &w, NULL), 0);
 	world_use(x, w);
 	spill_away(x, "a");
-	list(x, "/workspace/tool_output/x y/$(b)/c.0");
+	list(x, world_at(x, "tool_output/x y/$(b)/c.0"));
 	app_spills_prune(&x->run);
-	assert_string_equal(commands.buf,
-			    "rm -f -- /workspace/tool_output/" RUN "/a.0 "
-			    "'/workspace/tool_output/x y/$(b)/c.0'\n"
-			    "rmdir -- /workspace/tool_output/" RUN " "
-			    "'/workspace/tool_output/x y/$(b)' '/workspace/tool_output/x y'\n");
+	strbuf_addf(&want, "rm -f -- %s/" RUN "/a.0 '%s/x y/$(b)/c.0'\n", dir, dir);
+	strbuf_addf(&want, "rmdir -- %s/" RUN " '%s/x y/$(b)' '%s/x y'\n", dir, dir, dir);
+	assert_string_equal(commands.buf, want.buf);
 	world_end(x);
 }
 
@@ -94,12 +94,12 @@ TEST(a_directory_that_is_not_empty_stays_and_is_no_fault)
 
 	if (!x)
 		skip();
-	list(x, "/workspace/tool_output/flat.0");
+	list(x, world_at(x, "tool_output/flat.0"));
 	world_put(x, "tool_output/flat.0", "x");
 	app_spills_prune(&x->run);
 	assert_false(world_has(x, "tool_output/flat.0"));
 	spill_away(x, "call");
-	list(x, "/workspace/tool_output/deep/er/x.0");
+	list(x, world_at(x, "tool_output/deep/er/x.0"));
 	world_put(x, "tool_output/deep/er/x.0", "x");
 	world_put(x, "tool_output/" RUN "/mine.txt", "kept by the agent");
 	app_spills_prune(&x->run);
@@ -115,14 +115,16 @@ TEST(many_spills_take_several_commands)
 {
 	struct world *x = world_native();
 	struct garret_list l;
+	const char *dir;
 
 	if (!x)
 		skip();
+	dir = world_at(x, "tool_output/" RUN);
+	world_fill(x, "tool_output/" RUN, 450);
 	for (int i = 0; i < 450; i++) {
-		char call[20];
+		autofree char *handle = xasprintf("%s/%04d", dir, i);
 
-		(void)snprintf(call, sizeof(call), "call%d", i);
-		spill_away(x, call);
+		list(x, handle);
 	}
 	world_allow(x);
 	app_spills_prune(&x->run);
@@ -190,7 +192,7 @@ TEST(D12_45_no_spills_no_command)
 
 TEST(D12_46_without_commands_they_are_left_for_the_host)
 {
-	struct world *x = world_new(NULL);
+	struct world *x = world_new("64m"); /* a document: it has none */
 
 	spill_away(x, "call");
 	app_spills_prune(&x->run);

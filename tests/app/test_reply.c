@@ -281,7 +281,6 @@ TEST(D8_8_depth_6_and_2000_entries)
 {
 	struct world *x = world_new(NULL);
 	struct garret_app_browse r;
-	char path[64];
 
 	world_put(x, "1/2/3/4/5/file", "x");
 	r = browse(x);
@@ -294,13 +293,8 @@ TEST(D8_8_depth_6_and_2000_entries)
 	assert_int_equal(r.n, 7);
 	garret_app_browse_release(&r);
 	assert_int_equal(garret_remove(x->bare, "1", NULL), 0);
-	for (int i = 0; i < 1999; i++) {
-		(void)snprintf(path, sizeof(path), "d/%04d", i);
-		world_put(x, path, "");
-		(void)snprintf(path, sizeof(path), "tool_output/r/%04d", i); /* takes no room */
-		if (i < 1500)
-			world_put(x, path, "");
-	}
+	world_fill(x, "d", 1999);
+	world_fill(x, "tool_output/r", 1500); /* takes no room */
 	r = browse(x);
 	assert_int_equal(r.n, 2000);
 	assert_false(r.truncated);

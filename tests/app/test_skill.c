@@ -425,16 +425,11 @@ TEST(hostile_names_and_very_many_files)
 	world_put(x, "skills/pdf/a\nb", "x");
 	proposes_nothing(x, "skills/pdf/a\nb", "name");
 	assert_int_equal(garret_remove(x->bare, "skills/pdf/a\nb", NULL), 0);
-	for (int i = 0; i < GARRET_APP_SKILL_MAX_FILES + 1; i++) {
-		char path[64];
-
-		(void)snprintf(path, sizeof(path), "skills/pdf/a%03d", i);
-		world_put(x, path, "x");
-	}
+	world_fill(x, "skills/pdf", GARRET_APP_SKILL_MAX_FILES + 1);
 	r = collect(x);
 	assert_int_equal(r.n, GARRET_APP_SKILL_MAX_FILES);
 	assert_true(r.n_refused >= 1);
-	assert_string_equal(r.refused[0].path, "skills/pdf/a200");
+	assert_string_equal(r.refused[0].path, "skills/pdf/0200");
 	has(r.refused[0].why, "too many");
 	garret_app_proposals_release(&r);
 	world_end(x);
@@ -445,12 +440,7 @@ TEST(a_folder_that_no_walk_sees_whole_proposes_nothing)
 	struct world *x = world_new(NULL);
 	struct garret_app_proposals r;
 
-	for (int i = 0; i < 4000; i++) {
-		char path[64];
-
-		(void)snprintf(path, sizeof(path), "skills/x/%d", i);
-		world_put(x, path, "");
-	}
+	world_fill(x, "skills/x", 4000);
 	r = collect(x);
 	assert_int_equal(r.n, 0);
 	assert_int_equal(r.code, GARRET_TOO_LARGE);

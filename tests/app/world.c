@@ -48,13 +48,18 @@ static void on_event(void *data, const char *event, const char *fields)
 	(void)snprintf(x->fields, sizeof(x->fields), "%s", fields);
 }
 
-static struct world *begin(const char *provider, const char *const *settings,
-			   const char *program_dir)
+static struct world *begin(const char *provider, const char *const *settings)
 {
-	struct garret_context_options o = { .size = sizeof(o), .program_dir = program_dir };
+	char programs[4096];
+	struct garret_context_options o = { .size = sizeof(o), .program_dir = programs };
+	ssize_t n = readlink("/proc/self/exe", programs, sizeof(programs) - 1);
 	struct world *x = xnew(struct world);
 	struct garret_workspace *w = NULL;
 
+	assert_true(n > 0);
+	programs[n] = '\0';
+	for (int up = 0; up < 3; up++) /* BUILD/tests/app/PROGRAM */
+		*strrchr(programs, '/') = '\0';
 	assert_int_equal(garret_context_new(&o, &x->context, NULL), 0);
 	assert_int_equal(
 		garret_provider_open_settings(x->context, provider, settings, &x->provider, NULL),
@@ -75,33 +80,54 @@ static struct world *begin(const char *provider, const char *const *settings,
 	return x;
 }
 
+/* Where around.py wants them to be, with what is made there removed again; NULL: nowhere. */
+static struct world *elsewhere(void)
+{
+	const char *provider = getenv("GARRET_APP_TEST_PROVIDER");
+	const char *given = getenv("GARRET_APP_TEST_SETTINGS"), *settings[8] = { NULL };
+	autofree char *text = given ? xstrdup(given) : NULL;
+	struct world *x;
+	size_t n = 0;
+
+	if (!provider)
+		return NULL;
+	for (char *line = strtok(text, "\n"); line && n < ARRAY_SIZE(settings) - 1;
+	     line = strtok(NULL, "\n"))
+		settings[n++] = line;
+	x = begin(provider, settings);
+	x->made = true;
+	return x;
+}
+
 struct world *world_new(const char *max_bytes)
 {
+	struct world *x = max_bytes ? NULL : elsewhere(); /* only documents have a bound */
 	char bound[64];
 	const char *settings[] = { bound, NULL };
 
+	if (x)
+		return x;
 	(void)snprintf(bound, sizeof(bound), "max_bytes=%s", max_bytes ? max_bytes : "64m");
-	return begin("state", settings, NULL);
+	return begin("state", settings);
 }
 
 struct world *world_native(void)
 {
-	char dir[] = "/tmp/garret-app-XXXXXX", setting[64], programs[4096];
+	char dir[] = "/tmp/garret-app-XXXXXX", setting[64];
 	const char *settings[] = { setting, NULL };
-	ssize_t n = readlink("/proc/self/exe", programs, sizeof(programs) - 1);
-	struct world *x;
+	struct world *x = elsewhere();
 
+	if (x)
+		return x;
 	if (geteuid() != 0) {
 		print_message("skipped: sessions with commands need root\n");
 		return NULL;
 	}
-	programs[n] = '\0';
-	for (int up = 0; up < 3; up++) /* BUILD/tests/app/PROGRAM */
-		*strrchr(programs, '/') = '\0';
 	assert_non_null(mkdtemp(dir));
 	(void)snprintf(setting, sizeof(setting), "state_dir=%s", dir);
-	x = begin("native", settings, programs);
+	x = begin("native", settings);
 	(void)snprintf(x->dir, sizeof(x->dir), "%s", dir);
+	x->made = true;
 	return x;
 }
 
@@ -144,7 +170,7 @@ void world_end(struct world *x)
 	map_foreach(&x->run.staged, free_value, NULL);
 	map_release(&x->run.staged);
 	x->run.spills = app_spills_drop(x->run.spills);
-	if (*x->dir && garret_workspace_ref(x->bare, &ref) == 0)
+	if (x->made && garret_workspace_ref(x->bare, &ref) == 0)
 		assert_int_equal(garret_provider_destroy(x->provider, &ref, NULL), 0);
 	garret_workspace_free(x->run.workspace);
 	garret_workspace_free(x->bare);
@@ -160,6 +186,8 @@ void world_end(struct world *x)
 	world_unmeasured = false;
 	core_recorded = NULL;
 	core_refuses = GARRET_OK;
+	for (char **at = x->at; *at; at++)
+		free(*at);
 	free(x);
 }
 
@@ -168,12 +196,49 @@ void world_put(struct world *x, const char *path, const char *text)
 	assert_int_equal(garret_write(x->bare, path, text, strlen(text), 0, NULL), 0);
 }
 
+void world_fill(struct world *x, const char *dir, unsigned n)
+{
+	static const char script[] = "mkdir -p \"$1\" && cd \"$1\" && i=10000 && "
+				     "while [ $i -lt $((10000 + $2)) ]; do "
+				     "echo x > ${i#1}; i=$((i + 1)); done";
+	char number[16];
+	const char *argv[] = { "sh", "-c", script, "sh", dir, number, NULL };
+	const struct garret_run_options o = { .size = sizeof(o), .argv = argv };
+	struct garret_result r;
+
+	(void)snprintf(number, sizeof(number), "%u", n);
+	if (x->made) {
+		assert_int_equal(garret_run(x->bare, &o, &r, NULL), 0);
+		assert_int_equal(r.exit_code, 0);
+		garret_result_release(&r);
+		return;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		autofree char *path = xasprintf("%s/%04u", dir, i);
+
+		world_put(x, path, "x\n");
+	}
+}
+
 char *world_get(struct world *x, const char *path)
 {
 	char *text = NULL;
 
 	(void)garret_read_text(x->bare, path, &text, NULL);
 	return text;
+}
+
+const char *world_at(struct world *x, const char *below)
+{
+	autofree char *dir = NULL;
+	size_t n = 0;
+
+	while (x->at[n])
+		n++;
+	assert_true(n < ARRAY_SIZE(x->at) - 1);
+	assert_int_equal(garret_working_dir(x->bare, &dir, NULL), 0);
+	x->at[n] = xasprintf("%s/%s", strcmp(dir, "/") ? dir : "", below);
+	return x->at[n];
 }
 
 bool world_has(struct world *x, const char *path)

@@ -27,10 +27,15 @@ struct world {
 	unsigned count[GARRET_OPERATIONS], operations;
 	char event[64], fields[256];
 	unsigned events;
-	char dir[64]; /* of a native one */
+	char dir[64]; /* of a native one of its own */
+	bool made;    /* a session, which is to be destroyed */
+	char *at[16]; /* what world_at() gave */
 };
 
-/* A document; max_bytes NULL: the provider's own bound. */
+/*
+ * A document; or what around.py says, in the environment, that workspaces are to be: with
+ * max_bytes, a document all the same (NULL: no bound that counts).
+ */
 struct world *world_new(const char *max_bytes);
 /* A session with commands; NULL, and why was printed, where there can be none. */
 struct world *world_native(void);
@@ -44,8 +49,12 @@ void world_end(struct world *x);
 
 /* Straight into the workspace, and out of it (malloc()ed; NULL: it isn't there). */
 void world_put(struct world *x, const char *path, const char *text);
+/* Of one line, DIR/0000 and so on: by one command where there are commands. */
+void world_fill(struct world *x, const char *dir, unsigned n);
 char *world_get(struct world *x, const char *path);
 bool world_has(struct world *x, const char *path);
+/* A path below the working directory, absolute and otherwise as it is: until world_end(). */
+const char *world_at(struct world *x, const char *below);
 
 /* Whose list of spills was put on record last; what the record answers. */
 extern struct garret_app_run *core_recorded;

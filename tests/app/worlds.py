@@ -66,6 +66,14 @@ class Service(World):
         """Of a provider of its own, for what is done behind the application's back."""
         raise NotImplementedError
 
+    def open_settings(self) -> dict:
+        """Of one that opens sessions of its own."""
+        return self.settings("")
+
+    def session_settings(self, org: str, key: str) -> dict:
+        """Of one that opens the session that the application would."""
+        return {**self.open_settings(), "session_name": key}
+
     def purge(self, key: str) -> None:
         context, provider = c.c_void_p(), c.c_void_p()
         given = [f"{k}={v}".encode() for k, v in self.settings(key).items()]
@@ -94,12 +102,15 @@ class Native(Service):
     def settings(self, key: str) -> dict:
         return {"state_dir": os.path.join(self.dir, key), "name": key}
 
+    def open_settings(self) -> dict:
+        return {"state_dir": os.path.join(self.dir, "around")}
+
     def purge(self, key: str) -> None:
         super().purge(key)
         shutil.rmtree(os.path.join(self.dir, key))
 
     def close(self) -> None:
-        left = os.listdir(self.dir)
+        left = set(os.listdir(self.dir)) - {"around"}
         shutil.rmtree(self.dir, ignore_errors=True)
         assert not left, left
 
@@ -168,6 +179,12 @@ class Docker(Service):
 
     def settings(self, key: str) -> dict:
         raise NotImplementedError  # only its owner may do it through the library
+
+    def open_settings(self) -> dict:
+        return {"host": self.address(), "image": self.image}
+
+    def session_settings(self, org: str, key: str) -> dict:
+        return {**self.open_settings(), "owner": org, "container_name": key}
 
     def purge(self, key: str) -> None:
         self.engine.remove(key)
