@@ -26,13 +26,8 @@ static void show_document(const json_t *answer)
 
 static int get_main(int argc, char **argv)
 {
-	autofree char *path = NULL;
-	struct org_command c;
-
-	if (!org_begin(&c, "doc", &doc_commands[0], argc, argv, 1, 1))
-		return c.status;
-	path = org_path(&c, "workspaces/%/document", c.words[0]);
-	return org_show(&c, "GET", path, NULL, show_document);
+	return org_simple("doc", &doc_commands[0], argc, argv, "GET", "workspaces/%/document",
+			  show_document);
 }
 
 static int read_all(const char *file, struct strbuf *out, struct garret_error *err)
@@ -58,8 +53,7 @@ static int read_all(const char *file, struct strbuf *out, struct garret_error *e
 
 static int put_main(int argc, char **argv)
 {
-	autobuf struct strbuf text = STRBUF_INIT;
-	autofree char *path = NULL;
+	autobuf struct strbuf text = STRBUF_INIT, path = STRBUF_INIT;
 	struct garret_error err = { 0 };
 	struct org_command c;
 	json_error_t where;
@@ -75,8 +69,8 @@ static int put_main(int argc, char **argv)
 				  where.line, where.text);
 		return cli_fail(&err);
 	}
-	path = org_path(&c, "workspaces/%/document", c.words[0]);
-	return org_show(&c, "PUT", path, body, NULL);
+	org_path(&path, &c, "workspaces/%/document", c.words[0]);
+	return org_show(&c, "PUT", path.buf, body, NULL);
 }
 
 /* ---- files ---- */
@@ -105,13 +99,8 @@ static void show_files(const json_t *answer)
 
 static int ls_main(int argc, char **argv)
 {
-	autofree char *path = NULL;
-	struct org_command c;
-
-	if (!org_begin(&c, "doc", &doc_commands[2], argc, argv, 1, 1))
-		return c.status;
-	path = org_path(&c, "workspaces/%/files", c.words[0]);
-	return org_show(&c, "GET", path, NULL, show_files);
+	return org_simple("doc", &doc_commands[2], argc, argv, "GET", "workspaces/%/files",
+			  show_files);
 }
 
 static void show_content(const json_t *answer)
@@ -127,13 +116,11 @@ static void show_content(const json_t *answer)
 static int cat_main(int argc, char **argv)
 {
 	autobuf struct strbuf path = STRBUF_INIT;
-	autofree char *base = NULL;
 	struct org_command c;
 
 	if (!org_begin(&c, "doc", &doc_commands[3], argc, argv, 2, 2))
 		return c.status;
-	base = org_path(&c, "workspaces/%/file", c.words[0]);
-	strbuf_addstr(&path, base);
+	org_path(&path, &c, "workspaces/%/file", c.words[0]);
 	org_query(&path, "path", c.words[1]);
 	return org_show(&c, "GET", path.buf, NULL, show_content);
 }

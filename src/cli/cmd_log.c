@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/auto.h"
-#include "base/mem.h"
 #include "cli/org.h"
 #include "cli/show.h"
 
@@ -56,17 +54,13 @@ static void show_names(const json_t *answer)
 static int log_main(int argc, char **argv)
 {
 	autobuf struct strbuf path = STRBUF_INIT;
-	autofree char *base = NULL, *limit = NULL, *offset = NULL;
 	struct org_command c;
 
 	if (!org_begin(&c, "", &command_log, argc, argv, 0, 0))
 		return c.status;
-	base = org_path(&c, c.opts.names ? "log/names" : "log", "");
-	strbuf_addstr(&path, base);
+	org_path(&path, &c, c.opts.names ? "log/names" : "log", "");
 	if (c.opts.names)
 		return org_show(&c, "GET", path.buf, NULL, show_names);
-	limit = c.opts.limit ? xasprintf("%llu", (unsigned long long)c.opts.limit) : NULL;
-	offset = c.opts.offset ? xasprintf("%llu", (unsigned long long)c.opts.offset) : NULL;
 	org_query(&path, "key", c.opts.key);
 	org_query(&path, "agent", c.opts.agent);
 	org_query(&path, "run", c.opts.run);
@@ -74,8 +68,7 @@ static int log_main(int argc, char **argv)
 	org_query(&path, "ok", c.opts.failed ? "false" : NULL);
 	org_query(&path, "since", c.opts.since);
 	org_query(&path, "until", c.opts.until);
-	org_query(&path, "limit", limit);
-	org_query(&path, "offset", offset);
+	org_range(&path, &c.opts);
 	return org_show(&c, "GET", path.buf, NULL, show_operations);
 }
 

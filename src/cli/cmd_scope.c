@@ -7,7 +7,6 @@
 
 #include "base/auto.h"
 #include "base/fd.h"
-#include "base/mem.h"
 #include "cli/org.h"
 #include "cli/show.h"
 
@@ -73,17 +72,12 @@ static void show_workspaces(const json_t *answer)
 static int list_main(int argc, char **argv)
 {
 	autobuf struct strbuf path = STRBUF_INIT;
-	autofree char *base = NULL, *limit = NULL, *offset = NULL;
 	struct org_command c;
 
 	if (!org_begin(&c, "scope", &scope_commands[0], argc, argv, 0, 0))
 		return c.status;
-	base = org_path(&c, "workspaces", "");
-	strbuf_addstr(&path, base);
-	limit = c.opts.limit ? xasprintf("%llu", (unsigned long long)c.opts.limit) : NULL;
-	offset = c.opts.offset ? xasprintf("%llu", (unsigned long long)c.opts.offset) : NULL;
-	org_query(&path, "limit", limit);
-	org_query(&path, "offset", offset);
+	org_path(&path, &c, "workspaces", "");
+	org_range(&path, &c.opts);
 	return org_show(&c, "GET", path.buf, NULL, show_workspaces);
 }
 
@@ -105,13 +99,8 @@ static void show_fields(const json_t *answer)
 
 static int show_main(int argc, char **argv)
 {
-	autofree char *path = NULL;
-	struct org_command c;
-
-	if (!org_begin(&c, "scope", &scope_commands[1], argc, argv, 1, 1))
-		return c.status;
-	path = org_path(&c, "workspaces/%", c.words[0]);
-	return org_show(&c, "GET", path, NULL, show_fields);
+	return org_simple("scope", &scope_commands[1], argc, argv, "GET", "workspaces/%",
+			  show_fields);
 }
 
 static void show_removed(const json_t *answer)
@@ -122,7 +111,7 @@ static void show_removed(const json_t *answer)
 
 static int rm_main(int argc, char **argv)
 {
-	autofree char *path = NULL;
+	autobuf struct strbuf path = STRBUF_INIT;
 	struct garret_error err = { 0 };
 	struct org_command c;
 
@@ -133,9 +122,11 @@ static int rm_main(int argc, char **argv)
 				  "scope rm takes a KEY or --conversation ID, one of them");
 		return cli_fail(&err);
 	}
-	path = c.n_words ? org_path(&c, "workspaces/%", c.words[0])
-			 : org_path(&c, "conversations/%", c.opts.conversation);
-	return org_show(&c, "DELETE", path, NULL, show_removed);
+	if (c.n_words)
+		org_path(&path, &c, "workspaces/%", c.words[0]);
+	else
+		org_path(&path, &c, "conversations/%", c.opts.conversation);
+	return org_show(&c, "DELETE", path.buf, NULL, show_removed);
 }
 
 static void show_key(const json_t *answer)
@@ -146,13 +137,11 @@ static void show_key(const json_t *answer)
 static int key_main(int argc, char **argv)
 {
 	autobuf struct strbuf path = STRBUF_INIT;
-	autofree char *base = NULL;
 	struct org_command c;
 
 	if (!org_begin(&c, "scope", &scope_commands[3], argc, argv, 0, 0))
 		return c.status;
-	base = org_path(&c, "key", "");
-	strbuf_addstr(&path, base);
+	org_path(&path, &c, "key", "");
 	org_query(&path, "agent", c.opts.agent);
 	org_query(&path, "run", c.opts.run);
 	org_query(&path, "scope", c.opts.scope);
@@ -181,13 +170,7 @@ static void show_purges(const json_t *answer)
 
 static int purges_main(int argc, char **argv)
 {
-	autofree char *path = NULL;
-	struct org_command c;
-
-	if (!org_begin(&c, "scope", &scope_commands[4], argc, argv, 0, 0))
-		return c.status;
-	path = org_path(&c, "purges", "");
-	return org_show(&c, "GET", path, NULL, show_purges);
+	return org_simple("scope", &scope_commands[4], argc, argv, "GET", "purges", show_purges);
 }
 
 /* ---- connections ---- */
@@ -212,13 +195,8 @@ static void show_connections(const json_t *answer)
 
 static int connections_main(int argc, char **argv)
 {
-	autofree char *path = NULL;
-	struct org_command c;
-
-	if (!org_begin(&c, "scope", &scope_commands[5], argc, argv, 0, 0))
-		return c.status;
-	path = org_path(&c, "connections", "");
-	return org_show(&c, "GET", path, NULL, show_connections);
+	return org_simple("scope", &scope_commands[5], argc, argv, "GET", "connections",
+			  show_connections);
 }
 
 /* Never an argument: everybody sees those. */
@@ -250,7 +228,7 @@ static void show_id(const json_t *answer)
 
 static int connect_main(int argc, char **argv)
 {
-	autofree char *path = NULL;
+	autobuf struct strbuf path = STRBUF_INIT;
 	char token[TOKEN_MAX + 2] = "";
 	struct garret_error err = { 0 };
 	struct org_command c;
@@ -274,20 +252,13 @@ static int connect_main(int argc, char **argv)
 	explicit_bzero(token, sizeof(token));
 	if (c.opts.is_default)
 		(void)json_object_set_new(body, "is_default", json_true());
-	path = c.opts.connection ? org_path(&c, "connections/%", c.opts.connection)
-				 : org_path(&c, "connections", "");
-	return org_show(&c, c.opts.connection ? "PUT" : "POST", path, body, show_id);
+	org_path(&path, &c, c.opts.connection ? "connections/%" : "connections", c.opts.connection);
+	return org_show(&c, c.opts.connection ? "PUT" : "POST", path.buf, body, show_id);
 }
 
 static int disconnect_main(int argc, char **argv)
 {
-	autofree char *path = NULL;
-	struct org_command c;
-
-	if (!org_begin(&c, "scope", &scope_commands[7], argc, argv, 1, 1))
-		return c.status;
-	path = org_path(&c, "connections/%", c.words[0]);
-	return org_show(&c, "DELETE", path, NULL, NULL);
+	return org_simple("scope", &scope_commands[7], argc, argv, "DELETE", "connections/%", NULL);
 }
 
 const struct command scope_commands[] = {

@@ -85,18 +85,15 @@ static void encode(struct strbuf *out, const char *s)
 	}
 }
 
-char *org_path(const struct org_command *c, const char *tail, const char *part)
+void org_path(struct strbuf *path, const struct org_command *c, const char *tail, const char *part)
 {
-	struct strbuf out = STRBUF_INIT;
-
-	strbuf_addf(&out, "/v1/orgs/%s/", c->opts.organisation);
+	strbuf_addf(path, "/v1/orgs/%s/", c->opts.organisation);
 	for (; *tail; tail++) {
 		if (*tail == '%')
-			encode(&out, part);
+			encode(path, part);
 		else
-			strbuf_addch(&out, *tail);
+			strbuf_addch(path, *tail);
 	}
-	return strbuf_detach(&out, NULL);
 }
 
 void org_query(struct strbuf *path, const char *name, const char *value)
@@ -105,6 +102,20 @@ void org_query(struct strbuf *path, const char *name, const char *value)
 		return;
 	strbuf_addf(path, "%c%s=", strchr(path->buf, '?') ? '&' : '?', name);
 	encode(path, value);
+}
+
+static void query_number(struct strbuf *path, const char *name, uint64_t value)
+{
+	char text[24];
+
+	(void)snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	org_query(path, name, value ? text : NULL);
+}
+
+void org_range(struct strbuf *path, const struct org_opts *o)
+{
+	query_number(path, "limit", o->limit);
+	query_number(path, "offset", o->offset);
 }
 
 int org_show(struct org_command *c, const char *method, const char *path, json_t *body,
@@ -123,6 +134,19 @@ int org_show(struct org_command *c, const char *method, const char *path, json_t
 	if (rc == 0)
 		rc = show_flush(&err);
 	return rc < 0 ? cli_fail(&err) : 0;
+}
+
+int org_simple(const char *of, const struct command *command, int argc, char **argv,
+	       const char *method, const char *tail, void (*fn)(const json_t *answer))
+{
+	const int words = strchr(tail, '%') ? 1 : 0;
+	autobuf struct strbuf path = STRBUF_INIT;
+	struct org_command c;
+
+	if (!org_begin(&c, of, command, argc, argv, words, words))
+		return c.status;
+	org_path(&path, &c, tail, c.words[0]);
+	return org_show(&c, method, path.buf, NULL, fn);
 }
 
 const char *org_text(const json_t *v, const char *name)

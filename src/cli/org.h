@@ -40,13 +40,18 @@ struct org_command {
 /* Options, min to max words, the organisation, the daemon; false: status is all. */
 bool org_begin(struct org_command *c, const char *of, const struct command *command, int argc,
 	       char **argv, int min, int max);
-/* A path below the organisation's routes, its parts encoded: "workspaces/%/document". */
-char *org_path(const struct org_command *c, const char *tail, const char *part);
+/* Add a path below the organisation's routes, part encoded for its %: "workspaces/%/document". */
+void org_path(struct strbuf *path, const struct org_command *c, const char *tail, const char *part);
 /* Add "name=value", encoded, to a query; NULL: not. */
 void org_query(struct strbuf *path, const char *name, const char *value);
+/* Add what the options of ORG_RANGE say. */
+void org_range(struct strbuf *path, const struct org_opts *o);
 /* An answer as it is with --json, else shown by fn (NULL: nothing).  The exit status. */
 int org_show(struct org_command *c, const char *method, const char *path, json_t *body,
 	     void (*fn)(const json_t *answer));
+/* All of a command that is one request; the % of its tail is the one word that it takes. */
+int org_simple(const char *of, const struct command *command, int argc, char **argv,
+	       const char *method, const char *tail, void (*fn)(const json_t *answer));
 
 /* Text of a field, "-" for none. */
 const char *org_text(const json_t *v, const char *name);
