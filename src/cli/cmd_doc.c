@@ -1,12 +1,9 @@
 /* garret doc ...: documents of an organisation, and files of any of its workspaces. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/auto.h"
-#include "base/fd.h"
 #include "base/mem.h"
 #include "cli/org.h"
 #include "cli/show.h"
@@ -30,40 +27,25 @@ static int get_main(int argc, char **argv)
 			  show_document);
 }
 
-static int read_all(const char *file, struct strbuf *out, struct garret_error *err)
-{
-	const bool standard = !file || !strcmp(file, "-");
-	autoclose int own = standard ? -EBADF : open(file, O_RDONLY | O_CLOEXEC);
-	ssize_t n;
-
-	if (own < 0 && !standard)
-		return garret_fail_errno(err, "open %s", file);
-	do {
-		strbuf_reserve(out, 65537);
-		n = read_full(standard ? STDIN_FILENO : own, out->buf + out->len, 65536);
-		out->len += n > 0 ? (size_t)n : 0;
-		out->buf[out->len] = '\0';
-	} while (n > 0 && out->len <= DOCUMENT_MAX);
-	if (n < 0)
-		return garret_fail_errno(err, "read the document");
-	return n > 0 ? garret_fail(err, GARRET_TOO_LARGE, "the document: at most %u bytes",
-				   DOCUMENT_MAX)
-		     : 0;
-}
-
 static int put_main(int argc, char **argv)
 {
-	autobuf struct strbuf text = STRBUF_INIT, path = STRBUF_INIT;
+	autofree char *text = xmalloc(DOCUMENT_MAX + 1);
+	autobuf struct strbuf path = STRBUF_INIT;
 	struct garret_error err = { 0 };
 	struct org_command c;
 	json_error_t where;
 	json_t *body;
+	ssize_t n;
 
 	if (!org_begin(&c, "doc", &doc_commands[1], argc, argv, 1, 2))
 		return c.status;
-	if (read_all(c.n_words > 1 ? c.words[1] : NULL, &text, &err) < 0)
+	n = org_read(c.n_words > 1 ? c.words[1] : "-", text, DOCUMENT_MAX + 1, &err);
+	if (n > (ssize_t)DOCUMENT_MAX)
+		n = garret_fail(&err, GARRET_TOO_LARGE, "the document: at most %u bytes",
+				DOCUMENT_MAX);
+	if (n < 0)
 		return cli_fail(&err);
-	body = json_loadb(text.buf, text.len, JSON_ALLOW_NUL, &where);
+	body = json_loadb(text, (size_t)n, JSON_ALLOW_NUL, &where);
 	if (!body) {
 		(void)garret_fail(&err, GARRET_INVALID, "that is no JSON: line %d, %.200s",
 				  where.line, where.text);

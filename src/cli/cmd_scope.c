@@ -1,12 +1,9 @@
 /* garret scope ...: whose files an agent sees, and where they are. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/auto.h"
-#include "base/fd.h"
 #include "cli/org.h"
 #include "cli/show.h"
 
@@ -202,14 +199,10 @@ static int connections_main(int argc, char **argv)
 /* Never an argument: everybody sees those. */
 static int read_token(const char *file, char ret[TOKEN_MAX + 2], struct garret_error *err)
 {
-	autoclose int own = strcmp(file, "-") ? open(file, O_RDONLY | O_CLOEXEC) : -EBADF;
-	ssize_t n;
+	ssize_t n = org_read(file, ret, TOKEN_MAX + 1, err);
 
-	if (own < 0 && strcmp(file, "-") != 0)
-		return garret_fail_errno(err, "--token-file: open %s", file);
-	n = read_full(own >= 0 ? own : STDIN_FILENO, ret, TOKEN_MAX + 1);
 	if (n < 0)
-		return garret_fail_errno(err, "--token-file: read %s", file);
+		return garret_wrap((int)n, err, "--token-file");
 	ret[n] = '\0';
 	ret[strcspn(ret, "\r\n")] = '\0';
 	return 0;

@@ -1,11 +1,14 @@
 #include "cli/org.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/auto.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "cli/show.h"
 
@@ -147,6 +150,18 @@ int org_simple(const char *of, const struct command *command, int argc, char **a
 		return c.status;
 	org_path(&path, &c, tail, c.words[0]);
 	return org_show(&c, method, path.buf, NULL, fn);
+}
+
+ssize_t org_read(const char *file, void *ret, size_t most, struct garret_error *err)
+{
+	const bool standard = !strcmp(file, "-");
+	autoclose int own = standard ? -EBADF : open(file, O_RDONLY | O_CLOEXEC);
+	ssize_t n;
+
+	if (own < 0 && !standard)
+		return garret_fail_errno(err, "open %s", file);
+	n = read_full(standard ? STDIN_FILENO : own, ret, most);
+	return n < 0 ? garret_fail_errno(err, "read %s", file) : n;
 }
 
 const char *org_text(const json_t *v, const char *name)

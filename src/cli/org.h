@@ -2,6 +2,8 @@
 #ifndef CLI_ORG_H
 #define CLI_ORG_H
 
+#include <sys/types.h>
+
 #include "base/strbuf.h"
 #include "cli/cli.h"
 #include "cli/remote.h"
@@ -52,6 +54,9 @@ int org_show(struct org_command *c, const char *method, const char *path, json_t
 /* All of a command that is one request; the % of its tail is the one word that it takes. */
 int org_simple(const char *of, const struct command *command, int argc, char **argv,
 	       const char *method, const char *tail, void (*fn)(const json_t *answer));
+
+/* At most `most` bytes of a file, "-": of standard input; how many. */
+ssize_t org_read(const char *file, void *ret, size_t most, struct garret_error *err);
 
 /* Text of a field, "-" for none. */
 const char *org_text(const json_t *v, const char *name);
