@@ -104,6 +104,12 @@ struct garret_app_run {
 	struct garret_app_run *parent; /* of a delegate that shares; held open by the caller */
 };
 
+/* Files that runs may share have a row (row.c); those of one run alone have none. */
+static inline bool app_has_row(const struct garret_app_run *run)
+{
+	return run->sandbox.session_scope != GARRET_APP_SCOPE_RUN;
+}
+
 /* ---- small things (app.c) ---- */
 
 void app_lock(struct garret_app *app);

@@ -113,7 +113,7 @@ void app_spills_prune(struct garret_app_run *run)
 
 	/* A delegate's are the parent's; those of a lost or run-scoped environment go with it. */
 	if (!run->bare || !run->spills || !run->spills->n || run->parent || run->lost ||
-	    run->sandbox.session_scope == GARRET_APP_SCOPE_RUN)
+	    !app_has_row(run))
 		return;
 	/* The rules of the run's handle are for its agent, which may have no commands. */
 	rc = prune(run->bare, run->spills, &exit_code);

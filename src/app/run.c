@@ -72,13 +72,12 @@ static int wrap(struct garret_app_run *run, struct garret_error *err)
 
 static int build_document(struct garret_app_run *run, struct garret_error *err)
 {
-	const bool row = run->sandbox.session_scope != GARRET_APP_SCOPE_RUN;
 	int rc;
 
 	if (!run->document)
-		run->document =
-			app_document_new(run->app, run->facts.organisation, row ? run->key : NULL,
-					 run->epoch, run->facts.run, NULL);
+		run->document = app_document_new(run->app, run->facts.organisation,
+						 app_has_row(run) ? run->key : NULL, run->epoch,
+						 run->facts.run, NULL);
 	rc = app_document_provider(run->document, &run->state, err);
 	if (rc == 0)
 		rc = garret_ref_make(&run->ref, garret_provider_name(run->state), run->key, err);
@@ -165,8 +164,7 @@ static int resolve(struct garret_app_run *run, struct garret_error *err)
 static int build(struct garret_app_run *run, const struct app_row_found *found,
 		 struct garret_error *err)
 {
-	if (run->sandbox.backend == GARRET_APP_SERVICE &&
-	    run->sandbox.session_scope != GARRET_APP_SCOPE_RUN) {
+	if (run->sandbox.backend == GARRET_APP_SERVICE && app_has_row(run)) {
 		run->begun = false; /* the row is looked at again before the first operation */
 		if (!run->attached && !run->lost) {
 			run->epoch = found->epoch;
@@ -178,8 +176,7 @@ static int build(struct garret_app_run *run, const struct app_row_found *found,
 
 static int open_run(struct garret_app_run *run, struct garret_error *err)
 {
-	const bool service = run->sandbox.backend == GARRET_APP_SERVICE,
-		   row = run->sandbox.session_scope != GARRET_APP_SCOPE_RUN;
+	const bool service = run->sandbox.backend == GARRET_APP_SERVICE;
 	struct app_row_found found = { 0 };
 	int rc = app_scope_check(&run->facts, run->sandbox.session_scope, err);
 
@@ -194,7 +191,7 @@ static int open_run(struct garret_app_run *run, struct garret_error *err)
 	/* Once the run is ours nothing needs the database any more. */
 	if (service)
 		rc = find_place(run, err);
-	if (rc == 0 && row)
+	if (rc == 0 && app_has_row(run))
 		rc = app_row_open(run, &found, err);
 	run->epoch = found.epoch;
 	if (rc == 0)
@@ -234,7 +231,7 @@ static int reopen(struct garret_app_run *run, struct garret_error *err)
 	int rc = 0;
 
 	/* One whose row was deleted can still be closed; its first operation says so. */
-	if (run->sandbox.session_scope != GARRET_APP_SCOPE_RUN)
+	if (app_has_row(run))
 		rc = app_row_look(run, &found, err);
 	return rc < 0 && rc != -GARRET_NOT_FOUND ? rc : build(run, &found, err);
 }
@@ -340,7 +337,7 @@ int garret_app_visit(struct garret_app *app, const char *organisation, const cha
 /* Its own environment goes with it; one that was never used isn't asked for. */
 static bool remove_own(struct garret_app_run *run)
 {
-	if (run->sandbox.session_scope != GARRET_APP_SCOPE_RUN || !run->begun || run->lost ||
+	if (app_has_row(run) || !run->begun || run->lost ||
 	    run->sandbox.backend != GARRET_APP_SERVICE)
 		return true;
 	return app_purge(run->app, run->facts.organisation, run->connection.id, run->ref.id);

@@ -18,11 +18,6 @@ struct garret_app_run *app_root(struct garret_app_run *run)
 	return run;
 }
 
-static bool has_row(const struct garret_app_run *run)
-{
-	return run->sandbox.session_scope != GARRET_APP_SCOPE_RUN;
-}
-
 static int gone(struct garret_error *err)
 {
 	return garret_fail(err, GARRET_GONE,
@@ -56,7 +51,7 @@ static void lose(struct garret_app_run *run)
 	run->lost = true;
 	if (run->place)
 		app_place_spoil(run->app, run->place);
-	if (has_row(run) && !run->visit)
+	if (app_has_row(run) && !run->visit)
 		forget(run);
 	if (!run->visit)
 		(void)app_own_ref(run, NULL); /* at worst who takes it over learns it anew */
@@ -99,7 +94,7 @@ static int begin(struct garret_app_run *run, struct garret_error *err)
 {
 	int rc = 0;
 
-	if (!run->visit && has_row(run))
+	if (!run->visit && app_has_row(run))
 		rc = look(run, err);
 	if (rc == 0 && !run->attached)
 		rc = app_purge_first(run->app, run->facts.organisation, run->connection.id,
@@ -142,16 +137,16 @@ static void orphaned(struct garret_app_run *run)
 static int record(struct garret_app_run *run, struct garret_error *err)
 {
 	struct app_row_found row = { 0 };
-	int rc = has_row(run) ? app_row_record(run, &row, err) : 0;
+	int rc = app_has_row(run) ? app_row_record(run, &row, err) : 0;
 
 	if (rc < 0)
 		return rc;
 	run->attached = true;
 	run->epoch = row.epoch;
-	rc = app_own_ref(run, has_row(run) ? NULL : err);
-	if (rc < 0 && !has_row(run))
+	rc = app_own_ref(run, app_has_row(run) ? NULL : err);
+	if (rc < 0 && !app_has_row(run))
 		run->attached = false; /* once more */
-	return has_row(run) ? 0 : rc;
+	return app_has_row(run) ? 0 : rc;
 }
 
 static int settle(struct garret_app_run *run, struct garret_error *err)
@@ -189,12 +184,12 @@ void app_session_seen(struct garret_app_run *own, enum garret_code code)
 
 bool app_session_end(struct garret_app_run *run)
 {
-	if (run->lost && !run->forgotten && has_row(run))
+	if (run->lost && !run->forgotten && app_has_row(run))
 		forget(run);
 	else if (run->begun)
 		app_session_seen(run, GARRET_OK);
 	if (run->lost)
-		return run->forgotten || !has_row(run);
+		return run->forgotten || !app_has_row(run);
 	return !run->begun || run->settled || !is_there(run);
 }
 
@@ -205,7 +200,7 @@ bool app_session_end(struct garret_app_run *run)
  */
 bool app_session_doubtful(const struct garret_app_run *run)
 {
-	return run->place && has_row(run) && !run->visit && run->begun && !run->settled &&
+	return run->place && app_has_row(run) && !run->visit && run->begun && !run->settled &&
 	       !run->attached && (!run->lost || !run->doubted);
 }
 

@@ -17,7 +17,7 @@ static int build(struct garret_app_run *run, struct garret_error *err)
 	if (rc < 0)
 		app_event(run->app, "workspace_run_not_opened", "run", run->facts.run, "error",
 			  garret_code_name(-rc), NULL);
-	else if (run->place && run->begun && run->sandbox.session_scope != GARRET_APP_SCOPE_RUN)
+	else if (run->place && run->begun && app_has_row(run))
 		(void)garret_workspace_ensure(run->workspace, NULL);
 	/* Its connection is forgotten, or of a kind that we can't open: nobody could be asked. */
 	return rc == -GARRET_NOT_FOUND || rc == -GARRET_UNSUPPORTED ? 0 : rc;
