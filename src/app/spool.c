@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "app/files_impl.h"
 #include "app/spool_impl.h"
 #include "base/auto.h"
 #include "base/fd.h"
@@ -153,22 +154,12 @@ int app_spool_gone(struct garret_app *app, const char *owner)
 
 /* ---- adding ---- */
 
-static void put_number(struct strbuf *out, const void *p, size_t n)
-{
-	strbuf_add(out, p, n);
-}
-
 static void put_text(struct strbuf *out, const char *text, size_t most)
 {
-	size_t n = strlen(text);
-	uint16_t length;
+	const uint16_t length = (uint16_t)app_cut(text, strlen(text), most);
 
-	if (n > most)
-		for (n = most; n && ((unsigned char)text[n] & 0xc0) == 0x80; n--)
-			;
-	length = (uint16_t)n;
-	put_number(out, &length, sizeof(length));
-	strbuf_add(out, text, n);
+	strbuf_add(out, &length, sizeof(length));
+	strbuf_add(out, text, length);
 }
 
 /* A path may be any bytes, a row only text. */
@@ -192,10 +183,10 @@ static void format(struct garret_app_run *run, const struct app_operation *o, st
 	const uint8_t ok = o->ok;
 	uint32_t length = 0;
 
-	put_number(out, &length, sizeof(length));
-	put_number(out, &now, sizeof(now));
-	put_number(out, &ms, sizeof(ms));
-	put_number(out, &ok, sizeof(ok));
+	strbuf_add(out, &length, sizeof(length));
+	strbuf_add(out, &now, sizeof(now));
+	strbuf_add(out, &ms, sizeof(ms));
+	strbuf_add(out, &ok, sizeof(ok));
 	put_text(out, run->facts.organisation, TARGET_MAX);
 	put_text(out, run->facts.agent, TARGET_MAX);
 	put_text(out, run->facts.run, TARGET_MAX);
