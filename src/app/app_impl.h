@@ -334,5 +334,7 @@ void app_spills_prune(struct garret_app_run *run);
 struct app_spills *app_spills_new(void);
 struct app_spills *app_spills_hold(struct app_spills *s);
 struct app_spills *app_spills_drop(struct app_spills *s); /* returns NULL */
+/* One that isn't in it. */
+void app_spills_add(struct app_spills *s, const char *handle);
 
 #endif

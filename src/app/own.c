@@ -58,12 +58,7 @@ static void parse_spills(const char *text, struct app_spills *s)
 	json_t *list = text ? json_loads(text, 0, NULL) : NULL, *item;
 	size_t i;
 
-	json_array_foreach(list, i, item)
-	{
-		s->path = xrealloc(s->path, (s->n + 2) * sizeof(*s->path));
-		s->path[s->n++] = xstrdup(json_string_value(item));
-		s->path[s->n] = NULL;
-	}
+	json_array_foreach(list, i, item) app_spills_add(s, json_string_value(item));
 	json_decref(list);
 }
 

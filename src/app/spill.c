@@ -42,6 +42,13 @@ struct app_spills *app_spills_drop(struct app_spills *s)
 	return NULL;
 }
 
+void app_spills_add(struct app_spills *s, const char *handle)
+{
+	s->path = xrealloc(s->path, (s->n + 2) * sizeof(*s->path));
+	s->path[s->n++] = xstrdup(handle);
+	s->path[s->n] = NULL;
+}
+
 /* Each once: a call may be tried again.  It is on record too, for who cleans up after a crash. */
 static void list(struct garret_app_run *run, const char *handle)
 {
@@ -54,11 +61,8 @@ static void list(struct garret_app_run *run, const char *handle)
 	while (i < s->n && strcmp(s->path[i], handle) != 0)
 		i++;
 	added = i == s->n;
-	if (added) {
-		s->path = xrealloc(s->path, (s->n + 2) * sizeof(*s->path));
-		s->path[s->n++] = xstrdup(handle);
-		s->path[s->n] = NULL;
-	}
+	if (added)
+		app_spills_add(s, handle);
 	app_unlock(run->app);
 	if (added && app_own_spills(app_root(run), &why) < 0)
 		app_event(run->app, "workspace_spill_not_recorded", "run", run->facts.run, "error",
