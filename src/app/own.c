@@ -64,6 +64,16 @@ static void parse_spills(const char *text, struct app_spills *s)
 
 /* ---- taking over ---- */
 
+/* The row of a run, if there is one. */
+static int find(struct garret_app *app, const char *organisation, const char *run,
+		struct db_rows *ret, struct garret_error *err)
+{
+	return app_query(app,
+			 "SELECT " COLUMNS " FROM sandbox_runs "
+			 "WHERE organisation = ?1 AND run = ?2",
+			 DB_ARGS(db_text(organisation), db_text(run)), ret, err);
+}
+
 static void restore(struct garret_app_run *run, const struct db_rows *r, size_t i)
 {
 	run->taken = true;
@@ -110,11 +120,7 @@ static int take(struct garret_app *app, const struct db_rows *r, size_t i, bool 
 static int take_over(struct garret_app_run *run, bool *ret, struct garret_error *err)
 {
 	autorows struct db_rows rows = DB_ROWS_INIT;
-	int rc = app_query(run->app,
-			   "SELECT " COLUMNS " FROM sandbox_runs "
-			   "WHERE organisation = ?1 AND run = ?2",
-			   DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run)),
-			   &rows, err);
+	int rc = find(run->app, run->facts.organisation, run->facts.run, &rows, err);
 
 	*ret = false;
 	if (rc < 0 || !rows.rows)
@@ -378,10 +384,7 @@ int app_own_resume(struct garret_app *app, const char *organisation, const char 
 
 	*ret = NULL;
 	if (rc == 0)
-		rc = app_query(app,
-			       "SELECT " COLUMNS " FROM sandbox_runs "
-			       "WHERE organisation = ?1 AND run = ?2",
-			       DB_ARGS(db_text(organisation), db_text(run)), &rows, err);
+		rc = find(app, organisation, run, &rows, err);
 	if (rc == 0 && (!rows.rows || db_get_int(&rows, 0, PARKED) == APP_DOUBTFUL))
 		rc = garret_fail(err, GARRET_NOT_FOUND,
 				 "run: there is none that is open or parked");
