@@ -104,6 +104,7 @@ GARRET_PUBLIC int garret_app_sandbox_parse(const char *json, struct garret_app_s
 /* As JSON; malloc()ed. */
 GARRET_PUBLIC char *garret_app_sandbox_format(const struct garret_app_sandbox *s);
 
+GARRET_PUBLIC const char *garret_app_backend_name(enum garret_app_backend b);
 GARRET_PUBLIC const char *garret_app_scope_name(enum garret_app_scope s);
 GARRET_PUBLIC int garret_app_scope_parse(const char *name, enum garret_app_scope *ret,
 					 struct garret_error *err);

@@ -148,6 +148,10 @@ void app_seal(const struct garret_app *app, const char *purpose, const char *tex
 int app_unseal(const struct garret_app *app, const char *purpose, const void *sealed, size_t n,
 	       struct strbuf *out, struct garret_error *err);
 
+/* ---- sandbox.c ---- */
+
+int app_backend_parse(const char *name, enum garret_app_backend *ret, struct garret_error *err);
+
 /* ---- scope.c ---- */
 
 int app_facts_check(const struct garret_app_facts *given, struct app_facts *ret,

@@ -150,7 +150,7 @@ static int insert(struct garret_app_run *run, struct garret_error *err)
 		DB_ARGS(db_text(run->facts.organisation), db_text(run->facts.run),
 			db_text(run->facts.agent), db_text(run->key),
 			db_text(garret_app_scope_name(run->sandbox.session_scope)),
-			db_text(service ? "service" : "state"),
+			db_text(garret_app_backend_name(run->sandbox.backend)),
 			db_text(service ? run->connection.id : NULL), db_text(run->sandbox.runtime),
 			db_int(run->sandbox.include_execute), db_text(app_spool_owner(run->app)),
 			db_real(app_now()), db_int((int64_t)run->epoch)),
@@ -327,7 +327,6 @@ int app_own_alive(struct garret_app *app, struct garret_error *err)
 static struct garret_app_run *revive(struct garret_app *app, const struct db_rows *r, size_t i)
 {
 	struct garret_app_run *run = app_run_new(app);
-	const bool service = !strcmp(db_get_text(r, i, BACKEND), "service");
 
 	app_copy(run->facts.organisation, GARRET_APP_ID, db_get_text(r, i, ORGANISATION));
 	app_copy(run->facts.agent, GARRET_APP_ID, db_get_text(r, i, AGENT));
@@ -337,7 +336,7 @@ static struct garret_app_run *revive(struct garret_app *app, const struct db_row
 	app_copy(run->sandbox.runtime, sizeof(run->sandbox.runtime), db_get_text(r, i, RUNTIME));
 	app_copy(run->ref.id, sizeof(run->ref.id), run->key);
 	run->sandbox.include_execute = db_get_int(r, i, EXECUTE) != 0;
-	run->sandbox.backend = service ? GARRET_APP_SERVICE : GARRET_APP_STATE;
+	(void)app_backend_parse(db_get_text(r, i, BACKEND), &run->sandbox.backend, NULL);
 	(void)garret_app_scope_parse(db_get_text(r, i, SCOPE), &run->sandbox.session_scope, NULL);
 	restore(run, r, i);
 	return run;

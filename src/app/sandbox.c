@@ -6,6 +6,26 @@
 #include "base/mem.h"
 #include "net/json.h"
 
+static const char *const backends[] = {
+	[GARRET_APP_STATE] = "state",
+	[GARRET_APP_SERVICE] = "service",
+};
+
+const char *garret_app_backend_name(enum garret_app_backend b)
+{
+	return (unsigned)b < ARRAY_SIZE(backends) ? backends[b] : "unknown";
+}
+
+int app_backend_parse(const char *name, enum garret_app_backend *ret, struct garret_error *err)
+{
+	for (unsigned i = 0; i < ARRAY_SIZE(backends); i++)
+		if (!strcmp(backends[i], name)) {
+			*ret = (enum garret_app_backend)i;
+			return 0;
+		}
+	return garret_fail(err, GARRET_INVALID, "backend: state or service");
+}
+
 void garret_app_sandbox_defaults(struct garret_app_sandbox *ret)
 {
 	*ret = (struct garret_app_sandbox){ .include_execute = true };
@@ -18,17 +38,6 @@ static int parse_text(const char *name, const json_t *v, size_t most, const char
 	if (!*ret || strlen(*ret) != json_string_length(v))
 		return garret_fail(err, GARRET_INVALID, "%s: text is wanted", name);
 	return app_check_text(name, *ret, 1, most, err);
-}
-
-static int parse_backend(const char *text, struct garret_app_sandbox *ret, struct garret_error *err)
-{
-	if (!strcmp(text, "state"))
-		ret->backend = GARRET_APP_STATE;
-	else if (!strcmp(text, "service"))
-		ret->backend = GARRET_APP_SERVICE;
-	else
-		return garret_fail(err, GARRET_INVALID, "backend: state or service");
-	return 0;
 }
 
 static int parse_option(const char *name, const json_t *v, struct garret_app_sandbox *ret,
@@ -54,7 +63,7 @@ static int parse_option(const char *name, const json_t *v, struct garret_app_san
 	if (rc < 0)
 		return rc;
 	if (backend)
-		return parse_backend(text, ret, err);
+		return app_backend_parse(text, &ret->backend, err);
 	if (scope)
 		return garret_app_scope_parse(text, &ret->session_scope, err);
 	if (connection)
@@ -90,7 +99,7 @@ char *garret_app_sandbox_format(const struct garret_app_sandbox *s)
 	struct strbuf out = STRBUF_INIT;
 
 	json_open(&out, '{');
-	put_text(&out, "backend", s->backend == GARRET_APP_STATE ? "state" : "service");
+	put_text(&out, "backend", garret_app_backend_name(s->backend));
 	put_text(&out, "connection_id", s->connection_id);
 	put_text(&out, "session_scope", garret_app_scope_name(s->session_scope));
 	put_text(&out, "runtime", s->runtime);

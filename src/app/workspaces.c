@@ -14,8 +14,7 @@ static void fill(struct garret_app_row *row, const struct db_rows *r, size_t i)
 {
 	app_copy(row->key, sizeof(row->key), db_get_text(r, i, 0));
 	(void)garret_app_scope_parse(db_get_text(r, i, 1), &row->scope, NULL);
-	row->backend =
-		strcmp(db_get_text(r, i, 2), "state") ? GARRET_APP_SERVICE : GARRET_APP_STATE;
+	(void)app_backend_parse(db_get_text(r, i, 2), &row->backend, NULL);
 	app_copy(row->agent, sizeof(row->agent), db_get_text(r, i, 3));
 	app_copy(row->conversation, sizeof(row->conversation), db_get_text(r, i, 4));
 	app_copy(row->owner, sizeof(row->owner), db_get_text(r, i, 5));

@@ -43,7 +43,7 @@ static int put_run(struct request *q, struct garret_app_run *run, struct strbuf 
 	json_open(out, '{');
 	put_text(out, "run", i.run);
 	put_text(out, "key", i.key);
-	put_text(out, "backend", i.backend == GARRET_APP_STATE ? "state" : "service");
+	put_text(out, "backend", garret_app_backend_name(i.backend));
 	put_text(out, "session_scope", garret_app_scope_name(i.scope));
 	put_text(out, "tenant", i.tenant);
 	put_text(out, "runtime", i.runtime);

@@ -137,7 +137,7 @@ static void put_row(struct strbuf *out, const struct garret_app_row *r)
 	json_open(out, '{');
 	put_text(out, "key", r->key);
 	put_text(out, "scope", garret_app_scope_name(r->scope));
-	put_text(out, "backend", r->backend == GARRET_APP_STATE ? "state" : "service");
+	put_text(out, "backend", garret_app_backend_name(r->backend));
 	put_text(out, "agent", r->agent);
 	put_text(out, "conversation", r->conversation);
 	put_text(out, "owner", r->owner);
