@@ -70,6 +70,13 @@ static int wrap(struct garret_app_run *run, struct garret_error *err)
 	return rc;
 }
 
+static int duplicate(struct garret_workspace *w, struct garret_workspace **ret,
+		     struct garret_error *err)
+{
+	*ret = garret_workspace_dup(w);
+	return *ret ? 0 : garret_fail(err, GARRET_MISUSE, "a child of fork() can't use it");
+}
+
 static int build_document(struct garret_app_run *run, struct garret_error *err)
 {
 	int rc;
@@ -83,11 +90,7 @@ static int build_document(struct garret_app_run *run, struct garret_error *err)
 		rc = garret_ref_make(&run->ref, garret_provider_name(run->state), run->key, err);
 	if (rc == 0)
 		rc = garret_provider_attach(run->state, &run->ref, &run->bare, err);
-	if (rc == 0)
-		run->workspace = garret_workspace_dup(run->bare);
-	return rc == 0 && !run->workspace
-		       ? garret_fail(err, GARRET_MISUSE, "a child of fork() can't use it")
-		       : rc;
+	return rc < 0 ? rc : duplicate(run->bare, &run->workspace, err);
 }
 
 static int find_place(struct garret_app_run *run, struct garret_error *err)
@@ -120,14 +123,12 @@ int app_run_build(struct garret_app_run *run, bool attach, struct garret_error *
 int app_run_share(struct garret_app_run *run, struct garret_app_run *parent,
 		  struct garret_error *err)
 {
+	int rc = duplicate(parent->bare, &run->bare, err);
+
 	run->ref = parent->ref;
-	run->bare = garret_workspace_dup(parent->bare);
-	if (!run->bare)
-		return garret_fail(err, GARRET_MISUSE, "a child of fork() can't use it");
-	if (run->place)
-		return wrap(run, err);
-	run->workspace = garret_workspace_dup(run->bare);
-	return 0;
+	if (rc < 0)
+		return rc;
+	return run->place ? wrap(run, err) : duplicate(run->bare, &run->workspace, err);
 }
 
 /* ---- opening ---- */
