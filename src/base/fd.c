@@ -95,6 +95,21 @@ int write_file_atf(int dirfd, const char *path, const char *fmt, ...)
 	return write_file_at(dirfd, path, text);
 }
 
+char *program_beside(const char *name)
+{
+	char self[4096], *slash;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n <= 0)
+		return xstrdup(name);
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	if (!slash)
+		return xstrdup(name);
+	*slash = '\0';
+	return xasprintf("%s/%s", self, name);
+}
+
 static int set_flag(int fd, int get, int set, int flag, bool on)
 {
 	int flags = fcntl(fd, get);

@@ -33,6 +33,12 @@ int open_beneath(int dirfd, const char *path, int flags, mode_t mode);
 /* mkdirat that accepts an existing directory; then open_beneath(O_DIRECTORY|O_PATH). */
 int open_dir_make(int dirfd, const char *name, mode_t mode, struct garret_error *err);
 
+/*
+ * The path of a program that was installed (or built) beside this one; "": of their directory.
+ * Free it.
+ */
+char *program_beside(const char *name);
+
 /* How many descriptors this process has open; -1 with errno. */
 int fd_count(void);
 

@@ -39,7 +39,4 @@ int cli_help(const struct command *c);
 /* Call the one that argv[1] names; without one, say which there are. */
 int cli_subcommand(const struct command *c, int argc, char **argv);
 
-/* A program that was installed (or built) beside this one. Free it. */
-char *cli_sibling(const char *program);
-
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/fd.h"
 #include "cli/cli.h"
 #include "conform/conform.h"
 
@@ -29,7 +30,7 @@ static int main_conform(int argc, char **argv)
 	struct garret_error err = { 0 };
 	struct conform_options o = { 0 };
 	struct conform_counts counts;
-	autofree char *self = cli_sibling("");
+	autofree char *self = program_beside("");
 	int used = opt_parse_all(table, argc, argv, &opts, &err);
 
 	if (used < 0)

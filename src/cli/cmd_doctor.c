@@ -96,7 +96,7 @@ static int doctor_main(int argc, char **argv)
 	struct doctor d = { 0 };
 	struct garret_error err = { 0 };
 	char runs[96], state[128] = "";
-	autofree char *program = cli_sibling("garret-engine");
+	autofree char *program = program_beside("garret-engine");
 	int used = opt_parse(doctor_table, argc, argv, &o, &err), fd, status = 1;
 	pid_t pid = -1;
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/auto.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 
@@ -37,7 +38,7 @@ static int serve_main(int argc, char **argv)
 {
 	struct serve_opts o = { 0 };
 	struct garret_error err = { 0 };
-	autofree char *program = cli_sibling("garretd");
+	autofree char *program = program_beside("garretd");
 	int used = opt_parse(serve_table, argc, argv, &o, &err);
 	autofree char *sock = absolute(o.socket), *state = absolute(o.state);
 	const struct {

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/auto.h"
 #include "base/mem.h"
@@ -62,21 +61,6 @@ int cli_subcommand(const struct command *c, int argc, char **argv)
 	for (const struct command *s = c->subcommands; s->name; s++)
 		(void)fprintf(to, "  %-8s %s\n", s->name, s->help);
 	return help ? 0 : 2;
-}
-
-char *cli_sibling(const char *program)
-{
-	char self[4096], *slash;
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (n <= 0)
-		return xstrdup(program);
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	if (!slash)
-		return xstrdup(program);
-	*slash = '\0';
-	return xasprintf("%s/%s", self, program);
 }
 
 static int usage(FILE *to)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/auto.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "cli/show.h"
@@ -150,7 +151,7 @@ static const char *token_of_environment(const struct provider_command *c)
 
 static int open_provider(struct provider_command *c, struct garret_error *err)
 {
-	autofree char *beside = cli_sibling("");
+	autofree char *beside = program_beside("");
 	const struct garret_context_options co = { .size = sizeof(co), .program_dir = beside };
 	const char *token = token_of_environment(c);
 	struct garret_options *o = NULL;

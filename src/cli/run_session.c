@@ -206,7 +206,7 @@ int private_runs_dir(char runs[96], struct garret_error *err)
 int private_session_start(struct private_session *s, const struct engine_open *spec,
 			  const int *volume_fds, struct garret_error *err)
 {
-	autofree char *program = cli_sibling("garret-engine");
+	autofree char *program = program_beside("garret-engine");
 	int pair[2] = { -EBADF, -EBADF }, engine_fd = -EBADF, rc;
 	char runs[96];
 

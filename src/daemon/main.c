@@ -169,25 +169,11 @@ static void warn_about_exposure(const struct daemon *d)
 			 strlen(token));
 }
 
-/* A program beside this one. */
-static char *sibling(const char *program)
-{
-	char self[4096], *slash;
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (n <= 0)
-		return xstrdup(program);
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	if (slash)
-		*slash = '\0';
-	return xasprintf("%s/%s", self, program);
-}
-
 /* It is started by the first request; or now, when an earlier one has left something to be swept. */
 static void set_app(struct daemon *d)
 {
-	autofree char *program = sibling("garret-app"), *dir = xasprintf("%s/app", d->state.dir);
+	autofree char *program = program_beside("garret-app"),
+		      *dir = xasprintf("%s/app", d->state.dir);
 	const struct app_link_config config = { .program = program, .dir = dir };
 	struct app_link *app = app_link_new(d->loop, &config);
 
@@ -326,7 +312,7 @@ static int get_keeper(struct daemon *d, uid_t uid, int *ret_fd, struct garret_er
 		args[3] = "--workspaces";
 		args[4] = d->config.workspace_root;
 	}
-	program = sibling("garret-engine");
+	program = program_beside("garret-engine");
 	return engine_start(program, d->config.state_dir, args, ret_fd, &d->engine_pid, err);
 }
 

@@ -1,36 +1,19 @@
 #include "daemon/place.h"
 
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/auto.h"
-#include "base/mem.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "provider/remote.h"
-
-/* The static init beside this program. */
-static char *init_program(void)
-{
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char *slash;
-
-	self[n > 0 ? n : 0] = '\0';
-	slash = strrchr(self, '/');
-	if (slash)
-		*slash = '\0';
-	return xasprintf("%s/garret-init", slash ? self : ".");
-}
 
 int place_docker(struct loop *l, const struct config *c, const struct state *s, int runs_fd,
 		 struct place *ret, struct garret_error *err)
 {
 	const struct remote_table *table;
-	autofree char *init = init_program();
+	autofree char *init = program_beside("garret-init");
 	char owner[2 * sizeof(s->owner) + 1];
 	struct docker_config config = { .loop = l,
 					.owner = owner,

@@ -285,4 +285,16 @@ TEST(open_beneath_refuses_links_and_ways_out)
 	assert_int_equal(rmdir(dir), 0);
 }
 
+TEST(a_program_is_looked_for_beside_this_one)
+{
+	autofree char *self = program_beside("test-base"), *dir = program_beside("");
+	struct stat a, b;
+
+	assert_int_equal(stat(self, &a), 0);
+	assert_int_equal(stat("/proc/self/exe", &b), 0);
+	assert_true(a.st_dev == b.st_dev && a.st_ino == b.st_ino);
+	assert_int_equal(strlen(dir), strlen(self) - strlen("test-base"));
+	assert_int_equal(strncmp(self, dir, strlen(dir)), 0);
+}
+
 TEST_MAIN
