@@ -93,6 +93,7 @@ class Service:
         self.precise = True  # may be started under a kill at the Nth call
         self.doomed: dict[str, float] = {}  # name -> since when we may have killed its init
         self.hits: set[int] = set()  # inits that were killed before a system call
+        self.stock: set[int] = set()  # inits that were killed while they were nobody's, as far as we knew
         self.lock = threading.Lock()
 
     def doomed_start(self, argv: list[str], roles: tuple[str, ...]) -> list[str]:
@@ -235,8 +236,19 @@ class Service:
 
     def is_doomed(self, name: str) -> bool:
         self.note_hit()
+        # One that stood ready may have become a session's just before it was killed; the line that says so may come late.
+        wait_until(lambda: self.note_stock() or name in self.doomed, 1)
         with self.lock:
             return name in self.doomed
+
+    def note_stock(self) -> bool:
+        """Is it known of all that were killed in stock whether they were a session's?"""
+        names = self.names()
+        with self.lock:
+            for pid in self.stock & names.keys():
+                self.doomed[names[pid]] = time.monotonic()
+            self.stock -= names.keys()
+            return not self.stock
 
     def saved(self, name: str, since: float) -> None:
         """There is a new one of that name, asked for after that time."""
@@ -635,6 +647,8 @@ class Killer:
         elif kind == "stock":
             names = self.service.names()
             p = [x for x in self.of("init") if x not in names][:1]
+            with self.service.lock:
+                self.service.stock.update(p)
             kill(p)
         elif kind.endswith(" twice"):
             role = kind.split()[0]
