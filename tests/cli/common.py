@@ -10,7 +10,7 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(TOP, "tests", "wire"))
 sys.dont_write_bytecode = True
-from daemon import Daemon  # noqa: E402,F401
+from daemon import Daemon, crowd  # noqa: E402,F401
 
 BUILD = os.path.join(TOP, sys.argv[1] if len(sys.argv) > 1 else "build")
 GARRET = os.path.join(BUILD, "garret")

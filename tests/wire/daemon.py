@@ -25,6 +25,11 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 TOKEN = "test-service-token-0123456789abcdef"
 
 
+def crowd() -> float:
+    """How many want each processor, at least 1: what takes a moment takes as many then."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 class Session:
     def __init__(self, daemon: Daemon, sid: str, token: str) -> None:
         self.daemon, self.id, self.token = daemon, sid, token
