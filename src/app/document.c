@@ -166,13 +166,11 @@ static int save_row(struct app_document *d, const char *files, const char *direc
 	return rc < 0 ? rc : -GARRET_CHANGED;
 }
 
-/* For who goes on with the run when this process is gone. */
+/* For who goes on with the run when this process is gone.  Nobody's is looked at, and never saved. */
 static int save_run(struct app_document *d, const char *text, size_t n)
 {
 	const struct db_value document = { .type = DB_TEXT, .p = text, .n = n };
 
-	if (!*d->run)
-		return 0;
 	return app_query(
 		d->app,
 		"UPDATE sandbox_runs SET document = ?3 WHERE organisation = ?1 AND run = ?2",

@@ -34,9 +34,23 @@ static void is_open(struct ground *g)
 
 /* ---- opening ---- */
 
+/* One that ended while the database took nothing: its row says that it is open, and ours. */
+static void could_not_be_closed(struct ground *g)
+{
+	struct garret_error err = { 0 };
+
+	must(open_document(g, &err), &err, "open");
+	fault = (struct fault){ .at = 1, .on = true, .code = GARRET_UNAVAILABLE };
+	g->run = garret_app_run_close(g->run, 0);
+	memset(&fault, 0, sizeof(fault));
+	assert_false(list_empty(&g->app->unclosed));
+}
+
 TEST(fault_run_open)
 {
 	everywhere(&(struct scenario){ "open", NULL, open_document, is_open, false });
+	everywhere(
+		&(struct scenario){ "open", could_not_be_closed, open_document, is_open, false });
 	everywhere(&(struct scenario){ "open", ground_down, open_session, is_open, false });
 	everywhere(&(struct scenario){ "open", ground_down, open_own, is_open, false });
 }
@@ -120,6 +134,31 @@ TEST(fault_document_write)
 {
 	everywhere(
 		&(struct scenario){ "write", document_is_open, work_in_document, has_seed, false });
+}
+
+static void memory_is_open(struct ground *g)
+{
+	struct garret_error err = { 0 };
+
+	must(open_memory(g, &err), &err, "open");
+}
+
+/* What couldn't be put on record isn't in memory either: who takes the run over would not have it. */
+static int work_in_memory(struct ground *g, struct garret_error *err)
+{
+	struct garret_bytes b = { 0 };
+	int rc = put(g->run, "seed", "planted", err);
+
+	if (rc < 0)
+		assert_int_equal(garret_read(garret_app_run_workspace(g->run), "seed", &b, NULL),
+				 -GARRET_NOT_FOUND);
+	garret_bytes_release(&b);
+	return rc;
+}
+
+TEST(fault_memory_write)
+{
+	everywhere(&(struct scenario){ "write", memory_is_open, work_in_memory, has_seed, false });
 }
 
 /* ---- sessions ---- */
@@ -370,6 +409,29 @@ TEST(fault_report)
 {
 	everywhere(&(struct scenario){ "report", down_is_open, report_open, report_is_recorded,
 				       false });
+}
+
+static void down_own_is_open(struct ground *g)
+{
+	struct garret_error err = { 0 };
+
+	ground_down(g);
+	must(open_own(g, &err), &err, "open");
+}
+
+/* Who takes it over knows that it was there; at its end it is removed. */
+static void own_report_is_recorded(struct ground *g)
+{
+	assert_int_equal(count(g, "SELECT COUNT(*) FROM sandbox_runs WHERE attached = 1"), 1);
+	g->run = garret_app_run_close(g->run, 0);
+	assert_int_equal(count(g, "SELECT COUNT(*) FROM sandbox_purges"), 1);
+	execute(g, "DELETE FROM sandbox_purges;");
+}
+
+TEST(fault_own_report)
+{
+	everywhere(&(struct scenario){ "report", down_own_is_open, report_open,
+				       own_report_is_recorded, false });
 }
 
 /* ---- what a crash left ---- */

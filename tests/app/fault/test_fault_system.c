@@ -579,7 +579,41 @@ TEST(a_name_whose_purge_waits_is_not_used_again)
 	ground_end(g);
 }
 
+/* A list of another version's: what isn't below the directory of spills is none, and stays. */
+TEST(what_is_no_spill_is_not_removed_as_one)
+{
+	struct ground *g = ground_new();
+	struct garret_error err = { 0 };
+	autofree char *text = NULL;
+
+	open_document(g);
+	must(put(g->run, "elsewhere/ab/f", "1", &err), &err, "write");
+	must(put(g->run, "tool_output/run/call.0", "1", &err), &err, "write");
+	g->run = garret_app_run_close(g->run, GARRET_APP_PARKED);
+	execute(g, "UPDATE sandbox_runs SET spills = "
+		   "'[\"/\",\"/elsewhere/ab/f\",\"/tool_output/run/call.0\"]';");
+	must(garret_app_run_resume(g->app, g->org, g->id, &g->run, &err), &err, "resume");
+	g->run = garret_app_run_close(g->run, 0);
+	must(garret_app_document_get(g->app, g->org, g->key, &text, &err), &err, "document");
+	assert_non_null(strstr(text, "/elsewhere/ab/f"));
+	assert_null(strstr(text, "/tool_output/run"));
+	ground_end(g);
+}
+
 /* ---- calls that can't be right ---- */
+
+TEST(a_document_has_no_session_to_be_reported)
+{
+	struct ground *g = ground_new();
+	struct garret_error err = { 0 };
+
+	open_document(g);
+	refused(garret_app_run_report(g->run, NULL, true, &err), &err, GARRET_MISUSE, "document");
+	refused(garret_app_run_report(g->run, &g->run->ref, false, &err), &err, GARRET_MISUSE,
+		"document");
+	must(put(g->run, "f", "1", &err), &err, "write"); /* it isn't lost */
+	ground_end(g);
+}
 
 TEST(bad_arguments_are_named)
 {
