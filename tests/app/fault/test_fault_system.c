@@ -520,6 +520,85 @@ TEST(a_document_that_is_deleted_while_it_is_saved_is_gone)
 	ground_end(g);
 }
 
+/* What another run saves just before: the files that are there, and n more of its own. */
+static char *saved_by_another(struct ground *g, unsigned n)
+{
+	static const char entry[] = "{\"content\":[\"theirs\"],"
+				    "\"created_at\":\"2026-01-01T00:00:00+00:00\","
+				    "\"modified_at\":\"2026-01-01T00:00:00+00:00\"}";
+	autobuf struct strbuf sql = STRBUF_INIT;
+	autofree char *text = NULL;
+	struct garret_error err = { 0 };
+
+	must(garret_app_document_get(g->app, g->org, g->key, &text, &err), &err, "document");
+	*strstr(text, "},\"directories\"") = '\0';
+	strbuf_addf(&sql, "UPDATE agent_workspaces SET version = version + 1, files = '%s",
+		    text + strlen("{\"files\":"));
+	for (unsigned i = 0; i < n; i++)
+		strbuf_addf(&sql, ",\"/t%02u\":%s", i, entry);
+	strbuf_addstr(&sql, "}'");
+	return strbuf_detach(&sql, NULL);
+}
+
+static void reads(struct ground *g, const char *path, const char *text)
+{
+	struct garret_error err = { 0 };
+	struct garret_bytes b = { 0 };
+
+	must(garret_read(garret_app_run_workspace(g->run), path, &b, &err), &err, path);
+	assert_string_equal(b.data, text);
+	garret_bytes_release(&b);
+}
+
+static void is_told(struct ground *g, const char *fields)
+{
+	assert_int_equal(g->events, 1);
+	assert_string_equal(g->event, "workspace_flush_overtaken");
+	if (!strstr(g->fields, fields))
+		fail_msg("%s isn't in %s", fields, g->fields);
+}
+
+TEST(who_was_overtaken_in_a_document_saves_again_and_is_told_of_the_paths)
+{
+	struct ground *g = ground_new();
+	autofree char *sql = NULL;
+	struct garret_error err = { 0 };
+
+	open_document(g);
+	must(put(g->run, "same", "1", &err), &err, "write");
+	sql = saved_by_another(g, 25);
+	meanwhile = (struct meanwhile){ "UPDATE agent_workspaces SET files", sql };
+	must(put(g->run, "ours", "1", &err), &err, "write");
+	assert_null(meanwhile.at);
+	/* Twenty of the 26 that differ. */
+	is_told(g, "\"loaded\":\"2\",\"found\":\"3\",\"paths\":\"/ours /t00 /t01 /t02 /t03 "
+		   "/t04 /t05 /t06 /t07 /t08 /t09 /t10 /t11 /t12 /t13 /t14 /t15 /t16 /t17 "
+		   "/t18\"");
+	reads(g, "same", "1");
+	reads(g, "ours", "1");
+	reads(g, "t24", "theirs");
+	assert_int_equal(count(g, "SELECT version FROM agent_workspaces"), 4);
+	ground_end(g);
+}
+
+TEST(who_was_overtaken_in_the_same_file_does_not_overwrite_it)
+{
+	struct ground *g = ground_new();
+	autofree char *sql = NULL;
+	struct garret_error err = { 0 };
+
+	open_document(g);
+	must(put(g->run, "same", "1", &err), &err, "write");
+	sql = saved_by_another(g, 1);
+	meanwhile = (struct meanwhile){ "UPDATE agent_workspaces SET files", sql };
+	refused(put(g->run, "t00", "ours", &err), &err, GARRET_CHANGED, "t00");
+	assert_null(meanwhile.at);
+	is_told(g, "\"paths\":\"/t00\"");
+	reads(g, "t00", "theirs");
+	assert_int_equal(count(g, "SELECT version FROM agent_workspaces"), 3);
+	ground_end(g);
+}
+
 TEST(a_document_is_not_removed_by_what_works_in_it)
 {
 	struct ground *g = ground_new();
