@@ -19,6 +19,7 @@
 #include "io/msg.h"
 
 #define BUCKETS 64
+#define INIT_ENDING 8 /* file workers whose slot was asked for again */
 
 struct session {
 	struct init_params p;
@@ -59,6 +60,10 @@ struct session {
 	struct loop_timer idle_timer;
 
 	int workers[INIT_WORKERS]; /* pids of file workers; 0: none */
+	struct ending_worker {
+		int pid;
+		uint64_t until_ms;
+	} ending[INIT_ENDING]; /* whose slots have another already */
 
 	/* Who said RESUME last, by which connection, and how far its requests are through. */
 	uint64_t owner, last_request;

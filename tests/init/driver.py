@@ -203,6 +203,14 @@ class Conn:
         self.sock.close()
 
 
+def until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "not so in time"
+        time.sleep(0.01)
+    return found
+
+
 class Init:
     """One session.  Use as a context: whatever was started ends with it."""
 
@@ -274,6 +282,19 @@ class Init:
             nspid = next(line.split()[-1] for line in status.splitlines() if line.startswith("NSpid"))
             found.append((int(nspid), rest.split()[0], comm))
         return found
+
+    def hosts(self, comm):
+        """Numbers outside of the session's processes of that name, oldest first."""
+        found = []
+        ns = os.readlink("/proc/%d/ns/pid" % self.pid)
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                text = open("/proc/%s/stat" % entry).read()
+                if "(%s)" % comm in text and os.readlink("/proc/%s/ns/pid" % entry) == ns:
+                    found.append((int(text.rsplit(")", 1)[1].split()[19]), int(entry)))
+            except OSError:
+                pass
+        return [pid for _, pid in sorted(found)]
 
     def alive(self):
         return self.proc.poll() is None

@@ -1,12 +1,15 @@
 """Drives init by its protocol.  usage: test_init.py HOST PROGRAM [name ...]"""
 
 import os
+import signal
+import socket
 import struct
 import subprocess
 import sys
 import time
 import traceback
 
+import filesproto
 from driver import *
 
 HOST, PROGRAM = sys.argv[1:3]
@@ -674,6 +677,43 @@ def works_as_a_program(i):
     c.close()
     assert p.wait(5) == 0
     assert subprocess.run([PROGRAM, "--what", "1"], stderr=subprocess.DEVNULL).returncode == 2
+
+
+@test()
+def a_file_worker_has_time_to_undo_when_its_slot_is_asked_for_again(i):
+    class Worker(filesproto.Worker):
+        def __init__(self, conn):
+            self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self.sock.settimeout(20)
+            conn.send(WORKER, struct.pack("<I", 0), [theirs.fileno()])
+            theirs.close()
+
+    c = i.connect()
+    path = i.path("f")
+    with open(path, "w") as f:
+        f.write("begin")
+    os.chmod(path, 0o666)
+    first = Worker(c)
+    first.start("write", path, "append")
+    first.send(filesproto.BODY, b"z" * 1000)
+    until(lambda: os.path.getsize(path) == 1005)
+    pid, = i.hosts("garret-files")
+    os.kill(pid, signal.SIGSTOP)
+    first.sock.close()
+    second = Worker(c)
+    assert second.do("stat", path).info.size == 1005
+    second.sock.close()
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: os.path.getsize(path) == 5)
+    until(lambda: not i.hosts("garret-files"))
+    # Those that never end by themselves are not many.
+    stopped = {}
+    for _ in range(12):
+        w = Worker(c)
+        pid = until(lambda: set(i.hosts("garret-files")) - stopped.keys()).pop()
+        os.kill(pid, signal.SIGSTOP)
+        stopped[pid] = w
+    until(lambda: i.hosts("garret-files") == list(stopped)[3:])
 
 
 @test()
