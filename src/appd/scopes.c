@@ -83,12 +83,28 @@ static int check_reach(struct request *q, const struct garret_app_connection *c,
 				     "service");
 }
 
+/*
+ * A token that somebody else gave isn't sent elsewhere by who never saw it: who may only speak for one
+ * organisation gives it again with a new address.
+ */
+static int check_move(struct request *q, const struct garret_app_connection *was,
+		      const struct garret_app_connection *c, const char *token,
+		      struct garret_error *err)
+{
+	const bool moves = c->kind != was->kind || strcmp(c->address, was->address) != 0;
+
+	return q->trusted || token || !was->has_token || !moves
+		       ? 0
+		       : garret_fail(err, GARRET_INVALID,
+				     "token: it is needed again with another kind or address");
+}
+
 static int connection_put(struct request *q, struct strbuf *out, struct garret_error *err)
 {
 	static const char *const known[] = { "connection_id", "kind",    "name",
 					     "address",       "account", "runtime",
 					     "is_default",    "token",   NULL };
-	struct garret_app_connection c = { .size = sizeof(c) };
+	struct garret_app_connection c = { .size = sizeof(c) }, was;
 	const char *kind, *token, *id;
 	int rc = args_known(q, known, err);
 
@@ -96,6 +112,7 @@ static int connection_put(struct request *q, struct strbuf *out, struct garret_e
 		rc = arg_text(q, "connection_id", &id, err);
 	if (rc == 0 && id)
 		rc = garret_app_connection_get(q->app, q->organisation, id, &c, err);
+	was = c;
 	if (rc == 0)
 		rc = arg_text(q, "kind", &kind, err);
 	if (rc == 0 && (kind || !id))
@@ -114,6 +131,8 @@ static int connection_put(struct request *q, struct strbuf *out, struct garret_e
 		rc = arg_text(q, "token", &token, err);
 	if (rc == 0)
 		rc = check_reach(q, &c, err);
+	if (rc == 0)
+		rc = check_move(q, &was, &c, token, err);
 	if (rc == 0)
 		rc = garret_app_connection_put(q->app, q->organisation, &c, token, err);
 	if (rc == 0)

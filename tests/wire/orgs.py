@@ -129,6 +129,20 @@ def places_of_this_machine_are_the_operators(d):
 
 
 @test
+def a_token_goes_to_no_other_address(d):
+    """Not by who never saw it: an organisation's token may move a connection, but with a token that it knows."""
+    o = Org(d)
+    c = o.ask("POST", "connections", {"kind": "sandboxd", "name": "a", "address": "http://a", "token": "the-operators"}, token=d.token)
+    path = f"connections/{c['id']}"
+    for move in ({"address": "http://b"}, {"kind": "daytona", "address": "https://b"}, {"address": "http://b", "token": None}):
+        assert "token" in o.ask("PUT", path, move, want=400)["detail"], move
+        assert o.ask("GET", path) == c
+    assert o.ask("PUT", path, {"address": "http://a", "name": "b"}) == {**c, "name": "b"}
+    assert o.ask("PUT", path, {"address": "http://b", "token": "our-own"})["address"] == "http://b"
+    assert o.ask("PUT", path, {"address": "http://c"}, token=d.token)["address"] == "http://c", "the operator knows what it does"
+
+
+@test
 def a_document_and_its_files(d):
     o = Org(d)
     r = o.run()
