@@ -75,7 +75,7 @@ static int parse_option(const char *name, const json_t *v, struct garret_app_san
 int garret_app_sandbox_parse(const char *json, struct garret_app_sandbox *ret,
 			     struct garret_error *err)
 {
-	json_t *v = json_loads(json, JSON_REJECT_DUPLICATES, NULL), *value;
+	json_t *v = json_loads(json, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL), *value;
 	const char *name;
 	int rc = 0;
 

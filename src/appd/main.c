@@ -36,7 +36,7 @@ static operation_fn *find(const char *name)
 static int perform(struct garret_app *app, const char *text, size_t n, const char *raw,
 		   struct strbuf *out, struct garret_error *err)
 {
-	json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL);
+	json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
 	struct request q = { .app = app,
 			     .organisation = json_string_value(json_object_get(v, "organisation")),
 			     .args = json_object_get(v, "args"),

@@ -219,7 +219,8 @@ def runs_are_checked_by_name(d):
     fine = {"agent": new(), "run": new(), "conversation": new()}
     for change, names in (({"agent": "x"}, "agent"), ({"run": None}, "run"), ({"conversation": None}, "conversation"), ({"more": 1}, "more"),
                           ({"sandbox": {"backend": "x"}}, "backend"), ({"sandbox": {"session_scope": "user"}}, "user"),
-                          ({"sandbox": {"more": 1}}, "more"), ({"sandbox": 5}, "sandbox"), ({"user": 5}, "user")):
+                          ({"sandbox": {"more": 1}}, "more"), ({"sandbox": 5}, "sandbox"), ({"user": 5}, "user"),
+                          ({"user": "a\0b"}, "user"), ({"sandbox": {"runtime": "a\0b"}}, "runtime")):
         assert names in o.ask("POST", "runs", {**fine, **change}, want=400)["detail"], names
     assert "no connection" in o.ask("POST", "runs", {**fine, "sandbox": {"backend": "service"}}, want=404)["detail"]
     o.ask("POST", "runs", fine)
