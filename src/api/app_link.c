@@ -49,7 +49,9 @@ struct app_link {
 	struct list waiting;
 	size_t n_waiting;
 	struct loop_later next;
-	uint64_t not_before_ms;
+	uint64_t not_before_ms, sweep_ms;
+	struct loop_timer sweep;
+	bool sweeps; /* since the first worker */
 };
 
 static void ask_free(struct ask *a)
@@ -101,6 +103,7 @@ static void worker_end(struct worker *w)
 }
 
 static void on_worker(struct loop_io *io, uint32_t events);
+static void sweep_later(struct app_link *a);
 
 static void child(const struct app_link *a, int fd)
 {
@@ -142,6 +145,8 @@ static int worker_start(struct worker *w, struct garret_error *err)
 	}
 	if (rc < 0)
 		worker_end(w);
+	else if (!a->sweeps)
+		sweep_later(a);
 	return rc;
 }
 
@@ -302,6 +307,29 @@ void app_link_ask(struct app_link *a, const struct strbuf *request, const struct
 	loop_later_add(a->loop, &a->next, on_next, a);
 }
 
+/* ---- sweeping: a request like others, so that who does it isn't given another one ---- */
+
+static void on_swept(void *ctx, unsigned status, struct strbuf *json)
+{
+	(void)status; /* it said in the log what failed */
+	(void)json;
+	sweep_later(ctx);
+}
+
+static void on_sweep(struct loop_timer *t)
+{
+	autobuf struct strbuf request = STRBUF_INIT;
+
+	strbuf_addstr(&request, "{\"op\":\"sweep\",\"organisation\":\"\",\"args\":{}}");
+	app_link_ask(t->ctx, &request, NULL, on_swept, t->ctx);
+}
+
+static void sweep_later(struct app_link *a)
+{
+	a->sweeps = true;
+	loop_timer_set(a->loop, &a->sweep, now_ms() + a->sweep_ms, on_sweep, a);
+}
+
 /* ---- life ---- */
 
 struct app_link *app_link_new(struct loop *l, const struct app_link_config *config)
@@ -311,6 +339,7 @@ struct app_link *app_link_new(struct loop *l, const struct app_link_config *conf
 	a->loop = l;
 	a->program = xstrdup(config->program);
 	a->dir = xstrdup(config->dir);
+	a->sweep_ms = config->sweep_ms;
 	list_init(&a->waiting);
 	for (int i = 0; i < WORKERS; i++) {
 		a->worker[i].link = a;
@@ -357,6 +386,7 @@ struct app_link *app_link_free(struct app_link *a)
 		let_end(&a->worker[i]);
 		strbuf_release(&a->worker[i].in);
 	}
+	loop_timer_clear(&a->sweep); /* one that was refused has set it again */
 	free(a->program);
 	free(a->dir);
 	free(a);

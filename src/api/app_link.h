@@ -16,13 +16,14 @@ struct app_link;
 struct app_link_config {
 	const char *program; /* garret-app */
 	const char *dir;     /* its state, which it makes */
+	uint64_t sweep_ms;   /* from the end of one sweep to the next */
 };
 
 /* Nothing is started yet.  The texts are copied. */
 struct app_link *app_link_new(struct loop *l, const struct app_link_config *config);
 /* Its workers end what they do, for some seconds at most.  NULL is fine; returns NULL. */
 struct app_link *app_link_free(struct app_link *a);
-/* Have one run, which sweeps now and then what crashes and hosts that were down left. */
+/* Have one run.  From the first one on, what crashes and hosts that were down left is swept now and then. */
 void app_link_start(struct app_link *a);
 
 /* An answer: the status of HTTP, and JSON (empty: there is none), borrowed. */

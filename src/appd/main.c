@@ -1,6 +1,5 @@
-/* The worker: settings from the environment, requests from a socket, sweeping between them. */
+/* The worker: settings from the environment, requests from a socket. */
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +15,33 @@
 #include "net/json.h"
 
 #define SOCKET_FD 3
-#define SWEEP_MS 60000
 #define FRAME_MAX (64u << 20)
+
+/* ---- sweeping: what garretd asks for, now and then, for all organisations ---- */
+
+static int sweep(struct request *q, struct strbuf *out, struct garret_error *err)
+{
+	struct garret_app_swept swept = { .size = sizeof(swept) };
+	int rc = garret_app_sweep(q->app, &swept, err);
+
+	(void)out;
+	if (rc < 0)
+		log_warn("sweep", "%s", err->msg);
+	if (swept.runs || swept.purged)
+		log_info("sweep", "runs=%llu purged=%llu waiting=%llu",
+			 (unsigned long long)swept.runs, (unsigned long long)swept.purged,
+			 (unsigned long long)swept.waiting);
+	return rc;
+}
+
+static const struct operation own_operations[] = { { "sweep", sweep }, { NULL, NULL } };
 
 /* ---- answering ---- */
 
 static operation_fn *find(const char *name)
 {
 	const struct operation *const tables[] = { scope_operations, file_operations,
-						   run_operations };
+						   run_operations, own_operations };
 
 	for (size_t t = 0; name && t < ARRAY_SIZE(tables); t++)
 		for (const struct operation *o = tables[t]; o->name; o++)
@@ -95,35 +112,6 @@ static bool serve_one(int fd, struct garret_app *app)
 	return read_full(fd, frame, n) == (ssize_t)n && answer(fd, app, frame, n);
 }
 
-static void sweep(struct garret_app *app)
-{
-	struct garret_app_swept swept = { .size = sizeof(swept) };
-	struct garret_error err = { 0 };
-
-	if (garret_app_sweep(app, &swept, &err) < 0)
-		log_warn("sweep", "%s", err.msg);
-	if (swept.runs || swept.purged)
-		log_info("sweep", "runs=%llu purged=%llu waiting=%llu",
-			 (unsigned long long)swept.runs, (unsigned long long)swept.purged,
-			 (unsigned long long)swept.waiting);
-}
-
-static void serve(int fd, struct garret_app *app)
-{
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-
-	for (;;) {
-		int n = poll(&p, 1, SWEEP_MS);
-
-		if (n == 0)
-			sweep(app);
-		else if (n > 0 && !serve_one(fd, app))
-			return;
-		else if (n < 0 && errno != EINTR)
-			return;
-	}
-}
-
 /* ---- settings ---- */
 
 static void on_event(void *data, const char *event, const char *fields)
@@ -175,7 +163,8 @@ int main(int argc, char **argv)
 		garret_context_free(context);
 		return 1;
 	}
-	serve(SOCKET_FD, app);
+	while (serve_one(SOCKET_FD, app))
+		;
 	garret_app_free(app);
 	garret_context_free(context);
 	return 0;

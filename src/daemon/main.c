@@ -39,7 +39,8 @@
 #include "registry/sqlite.h"
 
 #define DRAIN_MS 10000
-#define GIVEN_FIRST 3 /* sd_listen_fds(3) */
+#define SWEEP_SECONDS 60 /* of the application layer, at the latest */
+#define GIVEN_FIRST 3    /* sd_listen_fds(3) */
 #define GIVEN_MAX 8
 
 struct daemon {
@@ -174,7 +175,10 @@ static void set_app(struct daemon *d)
 {
 	autofree char *program = program_beside("garret-app"),
 		      *dir = xasprintf("%s/app", d->state.dir);
-	const struct app_link_config config = { .program = program, .dir = dir };
+	const uint64_t sweep = MIN((uint64_t)d->config.cleanup_interval, (uint64_t)SWEEP_SECONDS);
+	const struct app_link_config config = { .program = program,
+						.dir = dir,
+						.sweep_ms = sweep * 1000 };
 	struct app_link *app = app_link_new(d->loop, &config);
 
 	if (access(dir, F_OK) == 0)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import threading
@@ -257,6 +258,27 @@ def it_outlives_the_daemon(d):
         d.start()
         assert o.ask("GET", f"workspaces/{r['key']}/document")["files"] == {"/f": entry}
         assert o.ask("GET", f"runs/{r['run']}")["key"] == r["key"]
+
+
+@test
+def it_is_swept_while_requests_come(d):
+    """A service that is never idle isn't one that never cleans up."""
+    with Daemon(build=d.build, SANDBOXD_CLEANUP_INTERVAL="1") as busy:
+        o = Org(busy)
+        c = o.ask("POST", "connections", {"kind": "sandboxd", "name": "down", "address": "http://127.0.0.1:1", "token": "t"})["id"]
+        conversation, run = new(), new()
+        o.ask("POST", "runs", {"agent": new(), "run": run, "conversation": conversation, "sandbox": {"backend": "service"}})
+        o.ask("POST", f"runs/{run}/report", {"opened": True})
+        o.ask("DELETE", f"runs/{run}", want=204)
+        o.ask("DELETE", f"conversations/{conversation}")
+        assert [p["connection_id"] for p in o.ask("GET", "purges")["purges"]] == [c]
+        o.ask("DELETE", f"connections/{c}", want=204)
+        with sqlite3.connect(os.path.join(busy.state, "daemon", "app", "app.db")) as db:
+            db.execute("UPDATE sandbox_purges SET next_at = 0")
+        end = time.time() + 20
+        while o.ask("GET", "purges")["purges"]:
+            assert time.time() < end, "never swept"
+            time.sleep(0.05)
 
 
 @test
