@@ -71,10 +71,34 @@ void spool_file_name(const char *name, char ret[64])
 	(void)snprintf(ret, 64, "%s" SPOOL_SUFFIX, name);
 }
 
+/*
+ * Until it is locked another process may take it for one of a process that is gone: it has the lock, or the
+ * file is removed already.  Then fd stays as it was.
+ */
+static int make_file(struct app_spool *s, struct garret_error *err)
+{
+	autoclose int fd = -EBADF;
+	struct stat st;
+	char name[64];
+	int rc = -1;
+
+	app_new_id(s->name);
+	spool_file_name(s->name, name);
+	fd = openat(s->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+		rc = fstat(fd, &st);
+	if (rc < 0)
+		return fd >= 0 && errno == EWOULDBLOCK
+			       ? 0
+			       : garret_fail_errno(err, "state_dir: make a spool");
+	if (st.st_nlink)
+		s->fd = take_fd(&fd);
+	return 0;
+}
+
 int app_spool_open(struct garret_app *app, struct garret_error *err)
 {
 	struct app_spool *s = xnew(struct app_spool);
-	char name[64];
 	int rc;
 
 	app->spool = s;
@@ -86,11 +110,10 @@ int app_spool_open(struct garret_app *app, struct garret_error *err)
 	if (mkdirat(app->state_fd, SPOOL_DIR, 0700) < 0 && errno != EEXIST)
 		return garret_fail_errno(err, "state_dir: make " SPOOL_DIR);
 	s->dir_fd = openat(app->state_fd, SPOOL_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	app_new_id(s->name);
-	spool_file_name(s->name, name);
-	s->fd = openat(s->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
-	if (s->fd < 0 || flock(s->fd, LOCK_EX | LOCK_NB) < 0)
-		return garret_fail_errno(err, "state_dir: make a spool");
+	while (rc == 0 && s->fd < 0)
+		rc = make_file(s, err);
+	if (rc < 0)
+		return rc;
 	s->insert_many = spool_insert_many();
 	(void)snprintf(s->owner, sizeof(s->owner), "%s/%s", s->id, s->name);
 	s->drained_at = app_now();
@@ -149,7 +172,8 @@ int app_spool_gone(struct garret_app *app, const char *owner)
 	fd = openat(s->dir_fd, name, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT;
-	return flock(fd, LOCK_EX | LOCK_NB) == 0;
+	/* Shared: two that look at once don't take each other for the owner. */
+	return flock(fd, LOCK_SH | LOCK_NB) == 0;
 }
 
 /* ---- adding ---- */

@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import threading
 import time
 
 from applib import CODES, Failure
@@ -166,3 +167,37 @@ def D06_other_processes_see_it_at_once(s):
     assert s.another().log(s.org)[1] == 1
     assert s.app.log(s.org)[1] == 1, "each row is there once"
     r.close()
+
+
+@test()
+def D06_a_spool_that_is_being_made_is_nobody_elses(s):
+    """Who drains those of dead processes must not take it for one: its rows would be lost, its runs swept while they are open."""
+    done, failed = threading.Event(), []
+
+    def held():
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                yield os.readlink(f"/proc/self/fd/{fd}")
+            except FileNotFoundError:
+                pass  # others open and close as well
+
+    def drain(app):
+        while not done.is_set():
+            try:
+                app.log_names(s.org)
+            except Exception as e:  # noqa: BLE001
+                failed.append(e)
+    others = [threading.Thread(target=drain, args=(s.another(),)) for _ in range(2)]
+    for t in others:
+        t.start()
+    try:
+        for _ in range(400):
+            app = s.another()
+            owned = {at for at in held() if at.endswith(".ops")}
+            assert len(owned) >= len(s.apps), owned  # and maybe one that is just being drained
+            s.end(app)
+    finally:
+        done.set()
+        for t in others:
+            t.join()
+    assert not failed, failed
