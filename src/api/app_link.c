@@ -18,6 +18,8 @@
 
 #define WORKERS 4
 #define WAITING_MAX 256
+#define SHARE (WORKERS / 2) /* of one organisation */
+#define WAITING_SHARE (WAITING_MAX / 4)
 #define ANSWER_MAX (64u << 20)
 #define READS 16
 #define AGAIN_MS 1000 /* after a start that came to nothing */
@@ -26,6 +28,7 @@
 
 struct ask {
 	struct list link; /* app_link.waiting */
+	char *organisation;
 	struct strbuf frame;
 	app_answer_fn fn;
 	void *ctx;
@@ -58,6 +61,7 @@ static void ask_free(struct ask *a)
 {
 	list_remove(&a->link);
 	strbuf_release(&a->frame);
+	free(a->organisation);
 	free(a);
 }
 
@@ -251,10 +255,32 @@ static bool is_any_alive(const struct app_link *a)
 	return false;
 }
 
+static bool may_begin(const struct app_link *a, const struct ask *ask)
+{
+	unsigned busy = 0;
+
+	for (int i = 0; i < WORKERS; i++)
+		busy += a->worker[i].job &&
+			!strcmp(a->worker[i].job->organisation, ask->organisation);
+	return busy < SHARE;
+}
+
+/* The first one whose organisation hasn't its share already; NULL: there is none. */
+static struct ask *next_ask(struct app_link *a)
+{
+	struct ask *ask;
+
+	list_foreach (ask, &a->waiting, link)
+		if (may_begin(a, ask))
+			return ask;
+	return NULL;
+}
+
 static void serve_next(struct app_link *a)
 {
-	while (!list_empty(&a->waiting)) {
-		struct ask *ask = list_entry(a->waiting.next, struct ask, link);
+	struct ask *ask;
+
+	while ((ask = next_ask(a)) != NULL) {
 		struct worker *w = free_worker(a);
 		struct garret_error err = { 0 };
 
@@ -282,8 +308,18 @@ static void on_next(struct loop_later *l)
 	serve_next(l->ctx);
 }
 
-void app_link_ask(struct app_link *a, const struct strbuf *request, const struct strbuf *raw,
-		  app_answer_fn fn, void *ctx)
+static bool is_crowded(struct app_link *a, const char *organisation)
+{
+	const struct ask *ask;
+	size_t n = 0;
+
+	list_foreach (ask, &a->waiting, link)
+		n += !strcmp(ask->organisation, organisation);
+	return a->n_waiting >= WAITING_MAX || n >= WAITING_SHARE;
+}
+
+void app_link_ask(struct app_link *a, const char *organisation, const struct strbuf *request,
+		  const struct strbuf *raw, app_answer_fn fn, void *ctx)
 {
 	struct ask *ask = xnew(struct ask);
 	const uint32_t json = (uint32_t)request->len,
@@ -291,6 +327,7 @@ void app_link_ask(struct app_link *a, const struct strbuf *request, const struct
 
 	ask->fn = fn;
 	ask->ctx = ctx;
+	ask->organisation = xstrdup(organisation);
 	strbuf_init(&ask->frame);
 	list_init(&ask->link);
 	strbuf_add(&ask->frame, &all, sizeof(all));
@@ -298,7 +335,7 @@ void app_link_ask(struct app_link *a, const struct strbuf *request, const struct
 	strbuf_add(&ask->frame, request->buf, request->len);
 	if (raw)
 		strbuf_add(&ask->frame, raw->buf, raw->len);
-	if (a->n_waiting >= WAITING_MAX) {
+	if (is_crowded(a, organisation)) {
 		ask_refuse(ask);
 		return;
 	}
@@ -321,7 +358,7 @@ static void on_sweep(struct loop_timer *t)
 	autobuf struct strbuf request = STRBUF_INIT;
 
 	strbuf_addstr(&request, "{\"op\":\"sweep\",\"organisation\":\"\",\"args\":{}}");
-	app_link_ask(t->ctx, &request, NULL, on_swept, t->ctx);
+	app_link_ask(t->ctx, "", &request, NULL, on_swept, t->ctx);
 }
 
 static void sweep_later(struct app_link *a)

@@ -30,9 +30,10 @@ void app_link_start(struct app_link *a);
 typedef void (*app_answer_fn)(void *ctx, unsigned status, struct strbuf *json);
 /*
  * Ask; request is JSON, raw (NULL: none) a body that goes with it.  Always answered, later: with 503
- * when nobody can.
+ * when nobody can.  One organisation ("": none) has a half of the workers at most, and a quarter of those
+ * who wait: its host may be one that doesn't answer.
  */
-void app_link_ask(struct app_link *a, const struct strbuf *request, const struct strbuf *raw,
-		  app_answer_fn fn, void *ctx);
+void app_link_ask(struct app_link *a, const char *organisation, const struct strbuf *request,
+		  const struct strbuf *raw, app_answer_fn fn, void *ctx);
 
 #endif

@@ -112,6 +112,6 @@ void orgs_call(struct call *c)
 	}
 	strbuf_addstr(&request, text);
 	free(text);
-	app_link_ask(c->api->app, &request, c->route->raw ? http_body(c->rq) : NULL, on_answer,
-		     call_ref(c));
+	app_link_ask(c->api->app, organisation, &request, c->route->raw ? http_body(c->rq) : NULL,
+		     on_answer, call_ref(c));
 }

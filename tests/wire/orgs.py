@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import sys
 import tempfile
@@ -258,6 +259,29 @@ def it_outlives_the_daemon(d):
         d.start()
         assert o.ask("GET", f"workspaces/{r['key']}/document")["files"] == {"/f": entry}
         assert o.ask("GET", f"runs/{r['run']}")["key"] == r["key"]
+
+
+@test
+def a_host_that_does_not_answer_is_its_organisations_own_trouble(d):
+    o, other = Org(d), Org(d)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        o.ask("POST", "connections", {"kind": "sandboxd", "name": "s", "address": f"http://127.0.0.1:{silent.getsockname()[1]}", "token": "t"})
+        keys = []
+        for _ in range(6):
+            r = o.run(backend="service")
+            keys.append(o.ask("POST", f"runs/{r['run']}/report", {"opened": True})["key"])
+        answers = []
+        waiting = [threading.Thread(target=lambda k=k: answers.append(o.ask("GET", f"workspaces/{k}/files"))) for k in keys]
+        for t in waiting:
+            t.start()
+        time.sleep(0.5)
+        began = time.time()
+        for _ in range(20):
+            other.ask("GET", "workspaces")
+        assert time.time() - began < 5 and not answers
+    for t in waiting:  # the server is gone: all are refused at once
+        t.join(60)
+    assert len(answers) == len(keys) and all(a["unreadable"] for a in answers), answers
 
 
 @test
