@@ -51,6 +51,7 @@ struct garret_app_options {
 	garret_app_event_fn *event;      /* NULL: nobody listens */
 	void *event_data;
 	double lease; /* seconds after which a run of another host that shows no sign of life is swept; 0: a day */
+	double opening_timeout; /* seconds in which a service opens a session; 0: as its provider does */
 };
 
 /*

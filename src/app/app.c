@@ -225,6 +225,8 @@ int garret_app_open(struct garret_context *c, const struct garret_app_options *g
 		return garret_fail(err, GARRET_INVALID, "state_dir: an absolute path");
 	if (!(o.lease >= 0))
 		return garret_fail(err, GARRET_INVALID, "lease: seconds, 0 or more");
+	if (!(o.opening_timeout >= 0))
+		return garret_fail(err, GARRET_INVALID, "opening_timeout: seconds, 0 or more");
 	app = xnew(struct garret_app);
 	app->context = c;
 	app->state_fd = -EBADF;
@@ -234,6 +236,7 @@ int garret_app_open(struct garret_context *c, const struct garret_app_options *g
 	app->event = o.event;
 	app->event_data = o.event_data;
 	app->lease = o.lease > 0 ? o.lease : LEASE;
+	app->opening_timeout = o.opening_timeout;
 	list_init(&app->places);
 	list_init(&app->unclosed);
 	(void)pthread_mutex_init(&app->lock, NULL);

@@ -33,7 +33,7 @@ struct garret_app {
 	int state_fd;
 	uint8_t key[APP_KEY_BYTES]; /* seals tokens */
 	uint64_t state_max_bytes, inline_image_max_bytes;
-	double lease;
+	double lease, opening_timeout;
 	garret_app_event_fn *event;
 	void *event_data;
 	struct app_spool *spool;

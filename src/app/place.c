@@ -16,6 +16,8 @@
 #include "base/fd.h"
 #include "base/mem.h"
 
+#define REQUEST_SECONDS 30 /* that a provider gives a request of its own accord */
+
 struct app_place {
 	struct list link; /* garret_app.places */
 	unsigned refs;
@@ -39,10 +41,19 @@ static void set(struct settings *s, const char *name, const char *value)
 		s->rc = garret_options_set(s->options, name, value, s->err);
 }
 
-static void set_sandboxd(struct settings *s, const struct garret_app_connection *c,
-			 const char *organisation, const char *key, const char *token)
+static void set_sandboxd(struct settings *s, const struct garret_app *app,
+			 const struct garret_app_connection *c, const char *organisation,
+			 const char *key, const char *token)
 {
 	const bool socket = !strncmp(c->address, "unix://", 7);
+	char seconds[32];
+
+	(void)snprintf(seconds, sizeof(seconds), "%.3f", app->opening_timeout);
+	if (app->opening_timeout > 0)
+		set(s, "opening_timeout", seconds);
+	/* One request has no longer than all of them together. */
+	if (app->opening_timeout > 0 && app->opening_timeout < REQUEST_SECONDS)
+		set(s, "request_timeout", seconds);
 
 	set(s, socket ? "socket" : "service_url", c->address + (socket ? 7 : 0));
 	set(s, "token", token);
@@ -61,7 +72,7 @@ static int open_provider(struct garret_app *app, const struct garret_app_connect
 	s.rc = garret_options_new(kind, &s.options, err);
 	set(&s, "provider", name);
 	if (c->kind == GARRET_APP_SANDBOXD) {
-		set_sandboxd(&s, c, organisation, key, token);
+		set_sandboxd(&s, app, c, organisation, key, token);
 	} else if (c->kind == GARRET_APP_NATIVE) {
 		autofree char *dir = xasprintf("%s/%s", c->address, key);
 

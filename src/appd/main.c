@@ -16,6 +16,7 @@
 
 #define SOCKET_FD 3
 #define FRAME_MAX (64u << 20)
+#define OPENING_SECONDS 30 /* what is looked into and removed here is there already; people wait */
 
 /* ---- sweeping: what garretd asks for, now and then, for all organisations ---- */
 
@@ -135,7 +136,8 @@ static int open_app(struct garret_context *c, struct garret_app **ret, struct ga
 	struct garret_app_options o = { .size = sizeof(o),
 					.database = database && *database ? database : NULL,
 					.state_dir = getenv("GARRET_APP_DIR"),
-					.event = on_event };
+					.event = on_event,
+					.opening_timeout = OPENING_SECONDS };
 	int rc = setting_size("SANDBOX_STATE_MAX_BYTES", &o.state_max_bytes, err);
 
 	if (rc == 0)

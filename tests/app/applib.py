@@ -19,7 +19,7 @@ EVENT = c.CFUNCTYPE(None, c.c_void_p, c.c_char_p, c.c_char_p)
 
 class Options(c.Structure):
     _fields_ = [("size", c.c_size_t), ("database", c.c_char_p), ("state_dir", c.c_char_p), ("state_max_bytes", c.c_uint64),
-                ("inline_image_max_bytes", c.c_uint64), ("event", EVENT), ("event_data", c.c_void_p), ("lease", c.c_double)]
+                ("inline_image_max_bytes", c.c_uint64), ("event", EVENT), ("event_data", c.c_void_p), ("lease", c.c_double), ("opening_timeout", c.c_double)]
 
 
 class Sandbox(c.Structure):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import socket
 import time
 
 from applib import SCOPES, text
@@ -238,3 +239,16 @@ def D07_what_may_be_shared(s):
     refused("INVALID", check, ["delegation"], ["sandbox", "delegation"], names="delegation")
     refused("INVALID", check, ["sandbox", "sandbox"], ["sandbox"], names="twice")
     refused("INVALID", check, ["sandbox"], ["search"], names="sandbox")
+
+
+@test()
+def D03_a_service_that_does_not_answer_is_waited_for_as_long_as_was_said(s):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        app = s.another(opening_timeout=0.5)
+        c = app.connect(s.org, "sandboxd", f"http://127.0.0.1:{silent.getsockname()[1]}", "t")["id"]
+        r = app.run(s.org, s.agent, new(), {"backend": "service", "connection_id": c}, conversation=s.conversation)
+        began = time.time()
+        refused("UNAVAILABLE", r.read, "f")
+        assert 0.4 < time.time() - began < 10 and not r.lost
+        r.close()
+    refused("INVALID", s.another, opening_timeout=-1.0, names="opening_timeout")
