@@ -18,7 +18,8 @@
 #include "base/text.h"
 
 #define CHUNK (1 << 20)
-#define AT_ONCE 50 /* rows of one INSERT */
+#define OVERTAKEN_MAX 100 /* then it is no mark that anybody can move */
+#define AT_ONCE 50        /* rows of one INSERT */
 
 /* Who has brought all of a file into the log removes it, and then its mark: what is read now was read. */
 static bool was_removed(int fd)
@@ -179,13 +180,14 @@ static int drain(struct garret_app *app, int fd, const char *owner, uint64_t *re
 		 struct garret_error *err)
 {
 	autofree uint8_t *buf = xmalloc(CHUNK);
+	unsigned overtaken = 0;
 	size_t n = 0;
 	int rc;
 
 	app_lock(app);
 	do
 		rc = drain_piece(app, fd, owner, buf, ret_to, &n, err);
-	while ((rc == 0 && n) || rc == -GARRET_CHANGED);
+	while ((rc == 0 && n) || (rc == -GARRET_CHANGED && ++overtaken < OVERTAKEN_MAX));
 	app_unlock(app);
 	if (rc == -GARRET_GONE)
 		return 0;

@@ -14,6 +14,7 @@
 
 #define PARKED_FOR (30 * 86400.0) /* then nobody will come back to it */
 #define FIRST_DOUBT 10.0          /* seconds until a host is asked, later a half of what went by */
+#define TRIES 100                 /* then its row is none that anybody can take */
 #define COLUMNS                                                                                 \
 	"organisation, run, agent, scope_key, scope, backend, connection, session_id, parked, " \
 	"document, spills, owner, seen_at, runtime, include_execute, session_epoch, attached, lost, opened_at"
@@ -58,7 +59,8 @@ static void parse_spills(const char *text, struct app_spills *s)
 	json_t *list = text ? json_loads(text, 0, NULL) : NULL, *item;
 	size_t i;
 
-	json_array_foreach(list, i, item) app_spills_add(s, json_string_value(item));
+	json_array_foreach(list, i, item) if (json_is_string(item))
+		app_spills_add(s, json_string_value(item));
 	json_decref(list);
 }
 
@@ -162,16 +164,18 @@ int app_own_begin(struct garret_app_run *run, struct garret_error *err)
 	bool ours = false;
 	int rc = app_own_settle(run->app, err); /* this one may be among them */
 
-	while (rc == 0) {
+	if (rc < 0)
+		return rc;
+	for (int i = 0; i < TRIES; i++) {
 		rc = take_over(run, &ours, err);
 		if (rc < 0 || ours)
 			return rc;
 		rc = insert(run, err);
 		if (rc != -GARRET_EXISTS)
 			return rc;
-		rc = 0; /* another was first */
+		/* another was first */
 	}
-	return rc;
+	return garret_fail(err, GARRET_CONFLICT, "run: others take it over at the same time");
 }
 
 int app_own_ref(struct garret_app_run *run, struct garret_error *err)

@@ -1,3 +1,4 @@
+#include <math.h>
 #include <nettle/base64.h>
 #include <string.h>
 
@@ -71,7 +72,7 @@ void put_text(struct strbuf *out, const char *name, const char *text)
 void put_number(struct strbuf *out, const char *name, double v)
 {
 	json_put_key(out, name);
-	if (v == (double)(int64_t)v)
+	if (fabs(v) < 0x1p63 && v == (double)(int64_t)v)
 		json_put_int(out, (int64_t)v);
 	else
 		json_put_double(out, v);

@@ -59,7 +59,10 @@ struct db_rows {
 void db_rows_release(struct db_rows *r);
 #define autorows __attribute__((cleanup(db_rows_release)))
 
-/* A cell; text of a null is NULL, a number of a null 0. */
+/*
+ * A cell; text of a null is NULL, a number of a null 0.  What is of another kind than its column (SQLite takes
+ * it from who edits a row) is no text, "", and so never taken for nothing.
+ */
 const char *db_get_text(const struct db_rows *r, size_t row, size_t column);
 int64_t db_get_int(const struct db_rows *r, size_t row, size_t column);
 double db_get_real(const struct db_rows *r, size_t row, size_t column);

@@ -46,7 +46,9 @@ const char *db_get_text(const struct db_rows *r, size_t row, size_t column)
 {
 	const struct db_value *v = db_get(r, row, column);
 
-	return v->type == DB_TEXT ? v->p : NULL;
+	if (v->type == DB_NULL)
+		return NULL;
+	return v->type == DB_TEXT ? v->p : "";
 }
 
 int64_t db_get_int(const struct db_rows *r, size_t row, size_t column)

@@ -18,7 +18,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import documents, log, opening, scopes, sessions  # noqa: E401,E402,F401
+import damage, documents, log, opening, scopes, sessions  # noqa: E401,E402,F401
 from applib import AppLibrary  # noqa: E402
 from scene import NONE, Scene, tests  # noqa: E402
 from worlds import world  # noqa: E402
