@@ -91,14 +91,23 @@ static int open_provider(struct garret_app *app, const struct garret_app_connect
 	return s.rc;
 }
 
-static struct app_place *cached(struct garret_app *app, const char *connection, uint64_t changes,
-				const char *key, const char *runtime)
+static bool fits(const struct app_place *p, const struct garret_app_connection *c, uint64_t changes,
+		 const char *runtime)
+{
+	/* Another one couldn't have that directory meanwhile, whatever else was changed or is wanted. */
+	if (p->state_dir)
+		return c->kind == GARRET_APP_NATIVE && !strcmp(p->state_dir, c->address);
+	return p->changes == changes && (!runtime || !strcmp(p->runtime, runtime));
+}
+
+static struct app_place *cached(struct garret_app *app, const struct garret_app_connection *c,
+				uint64_t changes, const char *key, const char *runtime)
 {
 	struct app_place *p;
 
 	list_foreach (p, &app->places, link)
-		if (!p->spoiled && p->changes == changes && !strcmp(p->connection, connection) &&
-		    !strcmp(p->key, key) && (!runtime || !strcmp(p->runtime, runtime)))
+		if (!p->spoiled && !strcmp(p->connection, c->id) && !strcmp(p->key, key) &&
+		    fits(p, c, changes, runtime))
 			return p;
 	return NULL;
 }
@@ -152,7 +161,7 @@ int app_place_get(struct garret_app *app, const char *organisation, const char *
 	if (rc == 0) {
 		(void)pthread_mutex_lock(&app->place_lock);
 		if (use != APP_PLACE_OF_ITS_OWN)
-			*ret = cached(app, c.id, changes, key, runtime);
+			*ret = cached(app, &c, changes, key, runtime);
 		if (!*ret)
 			rc = place_new(app, &c, organisation, key, runtime ? runtime : c.runtime,
 				       token, changes, ret, err);

@@ -252,3 +252,19 @@ def D03_a_service_that_does_not_answer_is_waited_for_as_long_as_was_said(s):
         assert 0.4 < time.time() - began < 10 and not r.lost
         r.close()
     refused("INVALID", s.another, opening_timeout=-1.0, names="opening_timeout")
+
+
+@test(SERVICE)
+def D03_a_connection_that_is_renamed_hinders_no_run(s):
+    r = s.run()
+    r.write("f", b"kept")
+    c = r.info()["connection_id"]
+    was = s.app.connection(s.org, c)["name"]
+    s.app.connect(s.org, s.w.kind, s.w.address(), None, name="renamed", id=c, **s.w.fields())
+    try:
+        other = s.run(**({"runtime": "another"} if s.w.name == "native" else {}))
+        assert other.read("f") == b"kept"
+        other.close()
+    finally:
+        s.app.connect(s.org, s.w.kind, s.w.address(), None, name=was, id=c, **s.w.fields())
+        r.close()
