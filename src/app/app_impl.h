@@ -322,9 +322,11 @@ bool app_purge(struct garret_app *app, const char *organisation, const char *con
 /* Before that name is used again: what is still to be removed under it is removed. */
 int app_purge_first(struct garret_app *app, const char *organisation, const char *connection_id,
 		    const char *session_id, struct garret_error *err);
-/* Those that are due, of one organisation; "": of all. */
-int app_purge_due(struct garret_app *app, const char *organisation, struct garret_app_swept *ret,
-		  struct garret_error *err);
+/* Those that are due. */
+int app_purge_due(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err);
+/* Those of an organisation that were queued at that time, for then. */
+int app_purge_queued(struct garret_app *app, const char *organisation, double at,
+		     struct garret_error *err);
 
 /* ---- schema.c ---- */
 

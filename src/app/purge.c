@@ -99,7 +99,8 @@ static int claim(struct garret_app *app, const struct db_rows *r, size_t i, bool
 	return rc;
 }
 
-static int try_again(struct garret_app *app, const struct db_rows *r, size_t i,
+/* *ret_down: its host can't be reached, for the others that are queued for it neither. */
+static int try_again(struct garret_app *app, const struct db_rows *r, size_t i, bool *ret_down,
 		     struct garret_app_swept *ret, struct garret_error *err)
 {
 	struct garret_error why = { 0 };
@@ -115,6 +116,7 @@ static int try_again(struct garret_app *app, const struct db_rows *r, size_t i,
 		return dequeue(app, r, i, err);
 	}
 	ret->waiting++;
+	*ret_down = why.code == GARRET_UNAVAILABLE || why.code == GARRET_TIMEOUT;
 	return app_query(app,
 			 "UPDATE sandbox_purges SET code = ?4 WHERE organisation = ?1 "
 			 "AND connection = ?2 AND session_id = ?3",
@@ -124,19 +126,50 @@ static int try_again(struct garret_app *app, const struct db_rows *r, size_t i,
 			 NULL, err);
 }
 
-int app_purge_due(struct garret_app *app, const char *organisation, struct garret_app_swept *ret,
-		  struct garret_error *err)
+/* Each in turn; a host that was found down is waited for once, however much is queued for it. */
+static int try_all(struct garret_app *app, const struct db_rows *r, struct garret_app_swept *ret,
+		   struct garret_error *err)
+{
+	struct map down;
+	int rc = 0;
+
+	map_init(&down);
+	for (size_t i = 0; rc == 0 && i < r->rows; i++) {
+		const char *connection = db_get_text(r, i, 1);
+		bool is_down = false;
+
+		if (map_find(&down, connection)) {
+			ret->waiting++;
+			continue;
+		}
+		rc = try_again(app, r, i, &is_down, ret, err);
+		if (is_down)
+			(void)map_set(&down, connection, ret);
+	}
+	map_release(&down);
+	return rc;
+}
+
+#define DUE "SELECT organisation, connection, session_id, tries FROM sandbox_purges WHERE "
+
+int app_purge_due(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
 {
 	autorows struct db_rows rows = DB_ROWS_INIT;
-	int rc = app_query(app,
-			   "SELECT organisation, connection, session_id, tries FROM sandbox_purges "
-			   "WHERE next_at <= ?1 AND (?2 = '' OR organisation = ?2) "
-			   "ORDER BY next_at",
-			   DB_ARGS(db_real(app_now()), db_text(organisation)), &rows, err);
+	int rc = app_query(app, DUE "next_at <= ?1 ORDER BY next_at", DB_ARGS(db_real(app_now())),
+			   &rows, err);
 
-	for (size_t i = 0; rc == 0 && i < rows.rows; i++)
-		rc = try_again(app, &rows, i, ret, err);
-	return rc;
+	return rc < 0 ? rc : try_all(app, &rows, ret, err);
+}
+
+int app_purge_queued(struct garret_app *app, const char *organisation, double at,
+		     struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	struct garret_app_swept swept = { 0 };
+	int rc = app_query(app, DUE "next_at = ?1 AND organisation = ?2",
+			   DB_ARGS(db_real(at), db_text(organisation)), &rows, err);
+
+	return rc < 0 ? rc : try_all(app, &rows, &swept, err);
 }
 
 int app_purge_first(struct garret_app *app, const char *organisation, const char *connection_id,

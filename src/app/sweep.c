@@ -84,7 +84,7 @@ static int tidy(struct garret_app *app, struct garret_app_swept *ret, struct gar
 
 static int purge(struct garret_app *app, struct garret_app_swept *ret, struct garret_error *err)
 {
-	return app_purge_due(app, "", ret, err);
+	return app_purge_due(app, ret, err);
 }
 
 /* Each part is done, whatever came of the one before; the first failure is told. */

@@ -118,7 +118,7 @@ static const struct deletion of_conversation = {
 };
 
 static int drop(struct garret_app *app, const struct deletion *d, const char *organisation,
-		const char *what, size_t *ret, struct garret_error *err)
+		const char *what, double now, size_t *ret, struct garret_error *err)
 {
 	autorows struct db_rows rows = DB_ROWS_INIT;
 	int rc = db_begin(app->db, err);
@@ -126,7 +126,7 @@ static int drop(struct garret_app *app, const struct deletion *d, const char *or
 	if (rc < 0)
 		return rc;
 	rc = db_query(app->db, d->queue,
-		      DB_ARGS(db_text(organisation), db_text(what), db_real(app_now())), NULL, err);
+		      DB_ARGS(db_text(organisation), db_text(what), db_real(now)), NULL, err);
 	if (rc == 0)
 		rc = db_query(app->db, d->drop, DB_ARGS(db_text(organisation), db_text(what)),
 			      &rows, err);
@@ -138,18 +138,18 @@ static int drop(struct garret_app *app, const struct deletion *d, const char *or
 static int remove_rows(struct garret_app *app, const struct deletion *d, const char *organisation,
 		       const char *what, size_t *ret, struct garret_error *err)
 {
-	struct garret_app_swept swept = { 0 };
+	const double now = app_now();
 	int rc;
 
 	app_lock(app);
-	rc = drop(app, d, organisation, what, ret, err);
+	rc = drop(app, d, organisation, what, now, ret, err);
 	app_unlock(app);
 	/*
-	 * A host that is down, or a database that fails now, leaves the rest to the sweeper; others'
-	 * hosts aren't waited for.
+	 * A host that is down, or a database that fails now, leaves the rest to the sweeper; what waits
+	 * from before isn't waited for.
 	 */
 	if (rc == 0 && *ret)
-		(void)app_purge_due(app, organisation, &swept, NULL);
+		(void)app_purge_queued(app, organisation, now, NULL);
 	return rc;
 }
 

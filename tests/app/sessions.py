@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import time
 
 from applib import App, Failure, Workspace, text
+from log import execute
 from scene import ANY, LIVE, SERVICE, HERE, new, refused, test
 
 
@@ -578,3 +580,25 @@ def D05_5_a_parked_run_that_made_nothing_yet_begins_by_name(s):
     r = s.app.resume(s.org, run)
     assert r.info()["attached"] and r.list() == ["f"]
     r.close()
+
+
+@test()
+def D04_8_a_host_that_is_down_is_waited_for_once(s):
+    """Each try would be as long as its host takes to say nothing; who deletes waits for no old ones either."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        app = s.another(opening_timeout=0.5)
+        c = app.connect(s.org, "sandboxd", f"http://127.0.0.1:{silent.getsockname()[1]}", "t")["id"]
+        for i in range(8):
+            conversation = new()
+            r = app.run(s.org, s.agent, new(), {"backend": "service", "connection_id": c}, conversation=conversation)
+            r.report(r.info()["ref"])
+            r.close()
+            if i < 7:
+                execute(s, "UPDATE sandbox_purges SET next_at = 1")
+            began = time.time()
+            assert app.remove_conversation(s.org, conversation) == 1 and time.time() - began < 3
+        assert len(app.purges(s.org)) == 8
+        execute(s, "UPDATE sandbox_purges SET next_at = 1")
+        began = time.time()
+        assert app.sweep()["waiting"] == 8 and time.time() - began < 3
+        assert sorted(p["tries"] for p in app.purges(s.org)) == [1] * 7 + [2]
