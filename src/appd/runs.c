@@ -62,6 +62,14 @@ static int put_run(struct request *q, struct garret_app_run *run, struct strbuf 
 
 /* ---- operations ---- */
 
+/* What was no Unicode came as this: two names that differ would be one here, and share files. */
+static int check_fact(const char *name, const char *value, struct garret_error *err)
+{
+	return value && strstr(value, "\xef\xbf\xbd")
+		       ? garret_fail(err, GARRET_INVALID, "%s: Unicode, without U+FFFD", name)
+		       : 0;
+}
+
 /* What isn't there stays NULL. */
 static int parse_facts(struct request *q, struct garret_app_facts *ret, struct garret_error *err)
 {
@@ -77,8 +85,11 @@ static int parse_facts(struct request *q, struct garret_app_facts *ret, struct g
 	int rc = 0;
 
 	*ret = (struct garret_app_facts){ .size = sizeof(*ret), .organisation = q->organisation };
-	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(facts); i++)
+	for (size_t i = 0; rc == 0 && i < ARRAY_SIZE(facts); i++) {
 		rc = arg_text(q, facts[i].name, facts[i].value, err);
+		if (rc == 0)
+			rc = check_fact(facts[i].name, *facts[i].value, err);
+	}
 	return rc;
 }
 

@@ -228,6 +228,11 @@ def runs_are_checked_by_name(d):
     o.ask("POST", "runs", fine)
     o.ask("POST", "runs", fine)  # its request may have been sent twice: it is the same run
     o.ask("POST", "runs", {**fine, "sandbox": {"session_scope": "agent"}}, want=409)
+    # What isn't Unicode is replaced on the way: two users would have one key.
+    for bad in ("\\ud800", "\\udfff"):
+        body = json.dumps({**fine, "user": "U", "sandbox": {"session_scope": "user"}}).replace('"U"', f'"u{bad}"').encode()
+        assert "user" in o.ask("POST", "runs", body, want=400)["detail"]
+    assert "user" in o.ask("GET", f"key?agent={fine['agent']}&run={fine['run']}&scope=user&user=%ff", want=400)["detail"]
     o.ask("POST", "runs", b"5", want=422)
     o.ask("GET", f"runs/{new()}", want=404)
     Org(d).ask("GET", f"runs/{fine['run']}", want=404)
