@@ -119,6 +119,10 @@ static int rm_main(int argc, char **argv)
 				  "scope rm takes a KEY or --conversation ID, one of them");
 		return cli_fail(&err);
 	}
+	if (c.opts.conversation && !*c.opts.conversation) {
+		(void)garret_fail(&err, GARRET_INVALID, "--conversation: it is empty");
+		return cli_fail(&err);
+	}
 	if (c.n_words)
 		org_path(&path, &c, "workspaces/%", c.words[0]);
 	else

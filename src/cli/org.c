@@ -67,6 +67,12 @@ bool org_begin(struct org_command *c, const char *of, const struct command *comm
 		else if (c->n_words > max)
 			rc = garret_fail(&err, GARRET_INVALID, "%s%s%s: \"%.80s\" is too much", of,
 					 *of ? " " : "", command->name, c->words[max]);
+		/* It would name the list that it should be one of. */
+		for (int i = 0; rc == 0 && i < c->n_words; i++)
+			if (!*c->words[i])
+				rc = garret_fail(&err, GARRET_INVALID, "%s%s%s %s: one is empty",
+						 of, *of ? " " : "", command->name,
+						 command->synopsis);
 	}
 	if (rc == 0)
 		rc = find_organisation(c, &err);

@@ -69,6 +69,9 @@ def connections_and_keys_of_an_organisation():
         o("scope", "connect", "--connection", c, "--token-file", "-", input=d.token)
         o("scope", "connect", "none", "--address", "http://h", status=2, word="token")
         o("scope", "connect", status=2, word="name")
+        for words in (("show",), ("rm",), ("disconnect",), ("connect", "--address", "http://h")):
+            o("scope", *words, "", status=2, word="empty")
+        o("scope", "rm", "--conversation", "", status=2, word="empty")
         key = o("scope", "key", "--agent", new(), "--run", new(), "--scope", "user", "--user", "U 1/ü").strip()
         assert key.startswith("du-" + o.id[:8])
         o("scope", "key", "--agent", new(), "--run", new(), "--scope", "user", status=2, word="user")
