@@ -32,8 +32,15 @@ def whole(s) -> tuple[str, str]:
             "VALUES(?, ?, ?, ?, 'read', '/f', '', 1, 1, 1)", s.org, s.agent, run, key)
     execute(s, "INSERT INTO sandbox_purges(organisation, connection, session_id, tries, code, created_at, next_at) "
             "VALUES(?, ?, 'x', 1, 'TIMEOUT', 1, 1e12)", s.org, c)
-    execute(s, "INSERT INTO sandbox_spools(owner, drained) VALUES('elsewhere/x', 1)")
+    execute(s, "INSERT INTO sandbox_spools(owner, drained) VALUES('elsewhere/x', 1) ON CONFLICT DO NOTHING")
     return key, run
+
+
+def clean(s) -> None:
+    """The database may be one that others go on with."""
+    for table in ("sandbox_runs", "sandbox_purges", "sandbox_connections", "agent_workspaces"):
+        execute(s, f"DELETE FROM {table} WHERE organisation = ?", s.org)
+    execute(s, "DELETE FROM sandbox_spools WHERE owner = 'elsewhere/x'")
 
 
 def everything(s, key: str, run: str) -> None:
@@ -65,7 +72,7 @@ def damage_what_is_no_text_ends_nothing(s):
 def damage_a_document_is_refused_not_emptied(s):
     key, run = whole(s)
     for damage in ((NO_TEXT, "5") if not s.database else ()) + ("'5'", "'[]'", "'{\"/f\":5}'"):
-        execute(s, f"UPDATE agent_workspaces SET files = {damage}")
+        execute(s, f"UPDATE agent_workspaces SET files = {damage} WHERE organisation = '{s.org}'")
         r = s.app.run(s.org, s.agent, new(), {"backend": "state"}, conversation=s.conversation)
         for fn in (lambda: r.read("/f"), lambda: r.write("/g", b"x"), lambda: r.list("/")):
             refused("INVALID", fn)
@@ -75,11 +82,13 @@ def damage_a_document_is_refused_not_emptied(s):
         refused("INVALID", r.list, "/")
         r.close()
         assert s.app.row(s.org, key)["version"] == version
+    clean(s)
 
 
 @test(NONE)
 def damage_a_list_of_spills_is_read_as_far_as_it_is_one(s):
     key, run = whole(s)
     for damage in ('[1, null, {}, "/tool_output/x/y"]', '{"a": 1}', "5", "[]"):
-        execute(s, "UPDATE sandbox_runs SET spills = ?", damage)
+        execute(s, "UPDATE sandbox_runs SET spills = ? WHERE run = ?", damage, run)
         s.app.resume(s.org, run).close(parked=True)
+    clean(s)
