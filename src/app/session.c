@@ -27,14 +27,48 @@ static int gone(struct garret_error *err)
 
 /* ---- it is gone ---- */
 
+/* Is what has the name now gone?  Somebody who never had it asks. */
+static bool is_name_gone(struct garret_app_run *run)
+{
+	struct garret_workspace *w = NULL;
+	struct app_place *place;
+	bool there;
+	int rc = app_place_get(run->app, run->facts.organisation, run->connection.id, run->key,
+			       NULL, APP_PLACE_OF_ITS_OWN, &place, NULL);
+
+	if (rc == 0)
+		rc = garret_provider_attach(app_place_provider(place), &run->ref, &w, NULL);
+	if (rc == 0)
+		rc = garret_exists(w, ".", &there, NULL);
+	garret_workspace_free(w);
+	app_place_put(run->app, place);
+	return rc == -GARRET_GONE;
+}
+
+/*
+ * Does the row mean the one that went?  What we had not recorded yet another run may have: the same one, or
+ * a newer one of its name, which stays.
+ */
+static int is_meant(struct garret_app_run *run, uint64_t *ret_epoch, bool *ret,
+		    struct garret_error *err)
+{
+	struct app_row_found row = { .epoch = run->epoch };
+	int rc = run->attached ? 0 : app_row_look(run, &row, err);
+
+	*ret_epoch = row.epoch;
+	*ret = run->attached || (rc == 0 && *row.session_id && is_name_gone(run));
+	return rc == -GARRET_NOT_FOUND ? 0 : rc;
+}
+
 static void forget(struct garret_app_run *run)
 {
 	struct garret_error why = { 0 };
-	bool did = false;
-	/* One that was never recorded by us is the one that was recorded next. */
-	const uint64_t epoch = run->attached ? run->epoch : run->epoch + 1;
-	int rc = app_row_forget(run, epoch, &did, &why);
+	bool did = false, meant;
+	uint64_t epoch;
+	int rc = is_meant(run, &epoch, &meant, &why);
 
+	if (rc == 0 && meant)
+		rc = app_row_forget(run, epoch, &did, &why);
 	run->forgotten = rc == 0;
 	if (rc < 0)
 		app_event(run->app, "workspace_session_not_forgotten", "scope", run->key, "error",

@@ -14,7 +14,8 @@ from applib import App, AppLibrary, Failure  # noqa: E402
 from worlds import World  # noqa: E402
 
 # LIVE: a service, where somebody else may remove a session that we work in.
-ANY, SERVICE, LIVE, DOCUMENT, NONE = "any", "service", "live", "document", "none"
+# ENDS: one whose commands end with their session; those of the published service's stand-in for a container don't.
+ANY, SERVICE, LIVE, ENDS, DOCUMENT, NONE = "any", "service", "live", "ends", "document", "none"
 tests = []
 
 

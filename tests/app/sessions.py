@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes as c
 import json
 import os
 import socket
@@ -12,8 +13,9 @@ import threading
 import time
 
 from applib import App, Failure, Workspace, text
+from garret import Result, RunOptions
 from log import execute
-from scene import ANY, LIVE, SERVICE, HERE, new, refused, test
+from scene import ANY, ENDS, LIVE, SERVICE, HERE, new, refused, test
 
 
 # ---- D4: sessions ----
@@ -102,6 +104,46 @@ def D04_3_a_loss_in_the_middle_is_one_too(s):
     assert r.lost and s.app.row(s.org, key)["session_id"] == ""
     r.close()
     assert s.app.row(s.org, key)["session_id"] == ""
+
+
+def begun(s, r):
+    """The run's first operation: a command, in a session that no row holds yet; a function that waits for its end."""
+    o, p = RunOptions(size=c.sizeof(RunOptions), shell=b"sleep 60", timeout=60.0), c.c_void_p()
+    s.l.call("garret_run_start", r.w, c.byref(o), c.byref(p))
+
+    def end() -> None:
+        try:
+            refused("GONE", s.l.call, "garret_run_wait", p, c.c_double(30), c.byref(Result()))
+        finally:
+            s.l.lib.garret_run_free(p)
+    return end
+
+
+@test(ENDS)
+def D04_3_what_another_recorded_is_forgotten_when_it_is_the_same(s):
+    r, b = s.run(), s.run(app=s.another())
+    key, end = r.info()["key"], begun(s, r)
+    assert b.list() == [] and s.app.row(s.org, key)["session_id"] == key
+    s.w.purge(key)
+    end()
+    assert r.lost and s.app.row(s.org, key)["session_id"] == ""
+    refused("GONE", b.list)
+    r.close()
+    b.close()
+
+
+@test(ENDS)
+def D04_3_what_another_recorded_stays_when_it_is_a_newer_one(s):
+    r = s.run()
+    key, end = r.info()["key"], begun(s, r)
+    s.w.purge(key)
+    fresh = s.run(app=s.another())
+    fresh.write("new", b"1")
+    end()
+    assert r.lost and s.app.row(s.org, key)["session_id"] == key
+    assert fresh.read("new") == b"1" and not s.app.told("workspace_session_forgotten")
+    r.close()
+    fresh.close()
 
 
 @test(LIVE)

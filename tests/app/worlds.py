@@ -36,7 +36,7 @@ class World:
 class Service(World):
     """A connection of each organisation, made when it is first needed."""
 
-    fits = ("any", "service", "live")
+    fits = ("any", "service", "live", "ends")
     service = True
     kind = ""
 
@@ -139,6 +139,7 @@ class Garretd(Service):
 
 
 class Published(Service):
+    fits = ("any", "service", "live")
     name = "published"
     kind = "sandboxd"
 
