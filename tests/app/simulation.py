@@ -157,15 +157,16 @@ class Simulation:
         b = d.book
         with b.lock if b.exact else self.nothing():
             s = d.at or b.session
-            known = sorted(s.files) if s else []
-            if op == "read" and not known:
-                op = "list"
-            name = d.next_name() if op == "write" else rng.choice(known) if op == "read" else "."
-            args = (name, d.content(name)) if op == "write" else (name,)
             calm = not b.disturbed
             if b.exact:
                 self.truth.sync(b)
             may = expected(d) if b.exact else None
+            at = may[1] if may and may[1] else s  # what is gone has files that a new one lacks
+            known = sorted(at.files) if at else []
+            if op == "read" and not known:
+                op = "list"
+            name = d.next_name() if op == "write" else rng.choice(known) if op == "read" else "."
+            args = (name, d.content(name)) if op == "write" else (name,)
             try:
                 failure, before = None, self.restarts
                 value = h.do(op, *args) if kill_after is None else h.do(op, *args, kill_after=kill_after)
