@@ -161,14 +161,16 @@ struct garret_app_connection {
 	char account[128];             /* of Daytona: its target, or ""; else "" */
 	char runtime[GARRET_APP_NAME]; /* "": the service's own */
 	bool is_default;
-	bool has_token; /* told, never read */
+	bool has_token;   /* told, never read */
+	uint64_t changes; /* as it was read; 0: whatever it is by now */
 };
 
 /*
  * Register one, or change the one of c->id.  token NULL leaves what is sealed ("" removes it).  The
  * first one of an organisation becomes its default, and a new default takes the place of the
  * old.  INVALID names what is wrong: a host without an address, a service or a cloud account without
- * a token of its own (the environment's is never used).  EXISTS: another has that name.
+ * a token of its own (the environment's is never used).  EXISTS: another has that name.  CHANGED: it
+ * was changed since it was read.
  */
 GARRET_PUBLIC int garret_app_connection_put(struct garret_app *app, const char *organisation,
 					    struct garret_app_connection *c, const char *token,

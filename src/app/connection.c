@@ -134,6 +134,7 @@ static void fill(struct garret_app_connection *c, const struct db_rows *r, size_
 	app_copy(c->runtime, sizeof(c->runtime), db_get_text(r, i, 5));
 	c->is_default = db_get_int(r, i, 6) != 0;
 	c->has_token = db_get(r, i, 7)->type != DB_NULL;
+	c->changes = (uint64_t)db_get_int(r, i, 8);
 }
 
 /* With app->lock held. */
@@ -246,6 +247,18 @@ int app_connection_open(struct garret_app *app, const char *organisation, const 
 
 /* ---- changing ---- */
 
+/* Why nothing was changed. */
+static int not_as_read(struct garret_app *app, const char *organisation,
+		       const struct garret_app_connection *c, struct garret_error *err)
+{
+	autorows struct db_rows rows = DB_ROWS_INIT;
+	int rc = find(app, organisation, c->id, &rows, err);
+
+	return rc < 0 ? rc
+		      : garret_fail(err, GARRET_CHANGED,
+				    "connection_id: it was changed since it was read");
+}
+
 static int put(struct garret_app *app, const char *organisation, struct garret_app_connection *c,
 	       const char *token, bool is_new, struct garret_error *err)
 {
@@ -279,14 +292,15 @@ static int put(struct garret_app *app, const char *organisation, struct garret_a
 			app->db,
 			"UPDATE sandbox_connections SET kind = ?3, name = ?4, address = ?5, account = ?6, "
 			"runtime = ?7, is_default = CASE WHEN ?8 = 1 THEN 1 ELSE is_default END, "
-			"changes = changes + 1 WHERE id = ?1 AND organisation = ?2",
+			"changes = changes + 1 WHERE id = ?1 AND organisation = ?2 "
+			"AND (?9 = 0 OR changes = ?9)",
 			DB_ARGS(db_text(c->id), db_text(organisation), db_text(kinds[c->kind]),
 				db_text(c->name), db_text(c->address), db_text(c->account),
-				db_text(c->runtime), db_int(c->is_default)),
+				db_text(c->runtime), db_int(c->is_default),
+				db_int((int64_t)c->changes)),
 			&rows, err);
 	if (rc == 0 && !rows.changed)
-		rc = garret_fail(err, GARRET_NOT_FOUND,
-				 "connection_id: this organisation has no such connection");
+		rc = not_as_read(app, organisation, c, err);
 	if (rc == 0 && token)
 		rc = db_query(app->db,
 			      "UPDATE sandbox_connections SET token = ?3 WHERE id = ?1 AND "

@@ -99,7 +99,7 @@ static int check_move(struct request *q, const struct garret_app_connection *was
 				     "token: it is needed again with another kind or address");
 }
 
-static int connection_put(struct request *q, struct strbuf *out, struct garret_error *err)
+static int change(struct request *q, struct strbuf *out, struct garret_error *err)
 {
 	static const char *const known[] = { "connection_id", "kind",    "name",
 					     "address",       "account", "runtime",
@@ -137,6 +137,17 @@ static int connection_put(struct request *q, struct strbuf *out, struct garret_e
 		rc = garret_app_connection_put(q->app, q->organisation, &c, token, err);
 	if (rc == 0)
 		put_connection(out, &c);
+	return rc;
+}
+
+/* What isn't named stays as it is, also when another changes it at the same time. */
+static int connection_put(struct request *q, struct strbuf *out, struct garret_error *err)
+{
+	int rc;
+
+	do
+		rc = change(q, out, err);
+	while (rc == -GARRET_CHANGED);
 	return rc;
 }
 

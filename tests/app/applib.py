@@ -33,7 +33,8 @@ class Facts(c.Structure):
 
 class Connection(c.Structure):
     _fields_ = [("size", c.c_size_t), ("id", c.c_char * ID), ("kind", c.c_int), ("name", c.c_char * NAME), ("address", c.c_char * 512),
-                ("account", c.c_char * 128), ("runtime", c.c_char * NAME), ("is_default", c.c_bool), ("has_token", c.c_bool)]
+                ("account", c.c_char * 128), ("runtime", c.c_char * NAME), ("is_default", c.c_bool), ("has_token", c.c_bool),
+                ("changes", c.c_uint64)]
 
 
 class RunInfo(c.Structure):
@@ -299,7 +300,7 @@ class App:
         return Run(self, p)
 
     def connect(self, org: str, kind: str, address: str = "", token: str | None = None, **fields) -> dict:
-        given = {k: v if isinstance(v, bool) else v.encode() for k, v in {"name": kind, **fields}.items()}
+        given = {k: v.encode() if isinstance(v, str) else v for k, v in {"name": kind, **fields}.items()}
         conn = Connection(size=c.sizeof(Connection), kind=KINDS.index(kind), address=address.encode(), **given)
         self.l.ask("garret_app_connection_put", self.p, org.encode(), c.byref(conn), text(token))
         return {**plain(conn), "kind": KINDS[conn.kind]}

@@ -86,6 +86,16 @@ def D03_one_default_and_names_that_are_there_once(s):
 
 
 @test()
+def D03_a_change_of_what_was_changed_since_is_refused(s):
+    a = s.app.connect(s.org, "sandboxd", "http://a", "t", name="a")
+    s.app.connect(s.org, "sandboxd", "http://b", name="b", id=a["id"], changes=a["changes"])
+    refused("CHANGED", s.app.connect, s.org, "sandboxd", "http://evil", name="a", id=a["id"], changes=a["changes"], names="since it was read")
+    b = s.app.connection(s.org, a["id"])
+    assert (b["name"], b["address"]) == ("b", "http://b") and b["changes"] > a["changes"]
+    s.app.connect(s.org, "sandboxd", "http://c", name="c", id=a["id"])  # whatever it is by now
+
+
+@test()
 def D03_another_organisation_has_none_of_it(s):
     a = s.app.connect(s.org, "sandboxd", "http://a", "secret", name="a")
     other = new()

@@ -131,6 +131,27 @@ def places_of_this_machine_are_the_operators(d):
 
 
 @test
+def two_who_change_a_connection_keep_each_others_changes(d):
+    o = Org(d)
+    path = "connections/" + o.ask("POST", "connections", {"kind": "sandboxd", "name": "n", "address": "http://h", "token": "t"})["id"]
+    wrong = []
+
+    def change(field):
+        for i in range(200):
+            o.ask("PUT", path, {field: f"{field}{i}"})
+            now = o.ask("GET", path)
+            if now[field] != f"{field}{i}":
+                wrong.append((i, now))
+
+    threads = [threading.Thread(target=change, args=(field,)) for field in ("name", "runtime")]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong, wrong
+
+
+@test
 def a_token_goes_to_no_other_address(d):
     """Not by who never saw it: an organisation's token may move a connection, but with a token that it knows."""
     o = Org(d)
