@@ -1,11 +1,13 @@
 #include "files.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/auto.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/time.h"
@@ -51,6 +53,20 @@ static bool once(struct conn *c, const struct target *t, const struct op *op, co
 		exit(1);
 	}
 	return status != 409;
+}
+
+/* The same bytes, written and put in place by nobody but us: the file system's part. */
+static double bare_write(const void *big)
+{
+	autofree char *temp = xasprintf("%s/bare.tmp", opts.state),
+		      *path = xasprintf("%s/bare", opts.state);
+	uint64_t start = now_us();
+	int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	if (fd < 0 || write_full(fd, big, WRITE_BYTES) < 0 || close(fd) < 0 ||
+	    rename(temp, path) < 0)
+		die("write a file");
+	return (double)(now_us() - start);
 }
 
 /* ---- large files ---- */
@@ -152,7 +168,7 @@ void files_window(struct conn *c, const struct target *t)
 		"mkdir -p /workspace/bench/many; cd /workspace/bench; [ -e one ] && exit; "
 		"head -c 1024 /dev/zero > one; "
 		"i=0; while [ $i -lt 1000 ]; do : > many/name-$i; i=$((i+1)); done";
-	static double v[ARRAY_SIZE(ops)][TIMES], null[TIMES];
+	static double v[ARRAY_SIZE(ops)][TIMES], null[TIMES], bare[TIMES];
 	char *block = xcalloc(1, WRITE_BYTES), drop[8];
 	bool native = true;
 
@@ -163,6 +179,8 @@ void files_window(struct conn *c, const struct target *t)
 
 		(void)conn_call(c, "GET", "/healthz", opts.token, "", NULL);
 		null[i] = (double)(now_us() - start);
+		if (opts.state)
+			bare[i] = bare_write(block);
 		for (size_t k = 0; native && k < ARRAY_SIZE(ops); k++) {
 			start = now_us();
 			native = once(c, t, &ops[k], block);
@@ -170,8 +188,9 @@ void files_window(struct conn *c, const struct target *t)
 		}
 	}
 	if (native) {
-		(void)snprintf(figures, sizeof(figures), ",\"files_null_us\":%.0f",
-			       median(null, TIMES));
+		(void)snprintf(figures, sizeof(figures),
+			       ",\"files_null_us\":%.0f,\"bare_write_us\":%.0f",
+			       median(null, TIMES), median(bare, TIMES));
 		for (size_t k = 0; k < ARRAY_SIZE(ops); k++)
 			(void)snprintf(figures + strlen(figures), sizeof(figures) - strlen(figures),
 				       ",\"%s\":%.0f", ops[k].name, median(v[k], TIMES));

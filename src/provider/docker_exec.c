@@ -25,6 +25,8 @@
 #define POLL_MS 50
 #define SETTLE_MS 500
 #define FRAME_HEAD 8
+#define RESIZE_MS 50
+#define RESIZE_TRIES 40
 
 struct docker_exec {
 	struct list link; /* of the api */
@@ -35,7 +37,12 @@ struct docker_exec {
 	struct docker_call *call;
 	struct httpc_raw *raw;
 	bool tty, input, detach, open;
-	uint16_t rows, columns;
+
+	/* Sizes are told one after the other: requests at the same time may overtake each other. */
+	uint16_t rows, columns, told_rows, told_columns;
+	unsigned untold; /* tries that were refused */
+	struct docker_call *resizing;
+	struct loop_timer resize_later;
 
 	unsigned char frame[FRAME_HEAD];
 	size_t have;   /* of the frame's head */
@@ -57,8 +64,11 @@ static void exec_free(struct docker_exec *e)
 	list_remove(&e->link);
 	if (e->call)
 		docker_cancel(e->call);
+	if (e->resizing)
+		docker_cancel(e->resizing);
 	httpc_raw_free(e->raw);
 	loop_timer_clear(&e->poll);
+	loop_timer_clear(&e->resize_later);
 	loop_later_cancel(docker_api_loop(e->a), &e->later);
 	free(e->container);
 	free(e->id);
@@ -213,6 +223,46 @@ static void ask_exit(struct docker_exec *e)
 	e->call = ask(e, "GET", "x/json", e->id, NULL, on_exit_code);
 }
 
+/* ---- its terminal's size ---- */
+
+static void tell_size(struct docker_exec *e);
+
+static void on_resize_later(struct loop_timer *t)
+{
+	tell_size(t->ctx);
+}
+
+/* It is refused while the command hasn't its terminal yet. */
+static void on_told(void *ctx, const struct json_t *json, const struct garret_error *err)
+{
+	struct docker_exec *e = ctx;
+
+	(void)json;
+	e->resizing = NULL;
+	if (!err) {
+		e->untold = 0;
+		tell_size(e);
+	} else if (e->untold++ < RESIZE_TRIES) {
+		e->told_rows = e->told_columns = 0;
+		loop_timer_set(docker_api_loop(e->a), &e->resize_later, now_ms() + RESIZE_MS,
+			       on_resize_later, e);
+	}
+}
+
+static void tell_size(struct docker_exec *e)
+{
+	autofree char *path = NULL;
+
+	if (!e->open || e->ended_ms || e->resizing ||
+	    (e->rows == e->told_rows && e->columns == e->told_columns))
+		return;
+	e->told_rows = e->rows;
+	e->told_columns = e->columns;
+	path = xasprintf("/exec/%s/resize?h=%u&w=%u", e->id, e->rows, e->columns);
+	e->resizing = docker_ask(e->a, &(struct docker_request){ .method = "POST", .path = path },
+				 on_told, e);
+}
+
 /* ---- its streams ---- */
 
 /* false: those are no frames, or nobody is there any more. */
@@ -284,7 +334,7 @@ static void on_open(void *ctx, const struct httpc_answer *a)
 		return;
 	e->gone = NULL;
 	if (e->rows && e->tty)
-		docker_exec_resize(e, e->rows, e->columns);
+		tell_size(e);
 }
 
 static void on_data(void *ctx, const void *data, size_t n)
@@ -459,24 +509,11 @@ void docker_exec_pause(struct docker_exec *e, bool pause)
 		httpc_raw_pause(e->raw, pause);
 }
 
-static void ignore(void *ctx, const struct json_t *json, const struct garret_error *err)
-{
-	(void)ctx;
-	(void)json;
-	(void)err; /* a size that doesn't arrive is replaced by the next one */
-}
-
 void docker_exec_resize(struct docker_exec *e, uint16_t rows, uint16_t columns)
 {
-	autofree char *path = NULL;
-
 	e->rows = rows;
 	e->columns = columns;
-	if (!e->open)
-		return;
-	path = xasprintf("/exec/%s/resize?h=%u&w=%u", e->id, rows, columns);
-	(void)docker_ask(e->a, &(struct docker_request){ .method = "POST", .path = path }, ignore,
-			 NULL);
+	tell_size(e);
 }
 
 void docker_exec_leave(struct docker_exec *e)
