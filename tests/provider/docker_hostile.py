@@ -116,6 +116,38 @@ def what_is_no_frame_is_an_error(w):
 
 
 @test
+def sizes_of_a_terminal_are_told_one_after_the_other_until_they_are_taken(w):
+    f, p = w.opened()
+    sizes, under_way, most, refused = [], 0, 0, 2
+
+    def resize(h):
+        nonlocal under_way, most, refused
+        under_way += 1
+        most = max(most, under_way)
+        time.sleep(0.5 if not sizes else 0)
+        if refused:
+            refused -= 1
+            h.answer(500, {"message": "it is not running yet"})
+        else:
+            sizes.append(h.path.split("?")[1])
+            h.answer(200)
+        under_way -= 1
+
+    f.rules.append(("POST /exec/[^/]+/resize", resize))
+    f.rules.append(("POST /exec/[^/]+/start", lambda h: h.hijack(b"begun", 4)))
+    tag = p.send("stream", box=0, run=1, argv=["x"], tty=True, rows=1, columns=2)
+    same(p.wait(tag, "output")["data"], b"begun")
+    for rows in range(10, 20):
+        p.send("stop", run=1, rows=rows, columns=80)
+    until = time.time() + 3
+    while time.time() < until and sizes[-1:] != ["h=19&w=80"]:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    assert sizes[-1:] == ["h=19&w=80"] and most == 1 and not refused, (sizes, most, refused)
+    p.wait(tag, "ended")
+
+
+@test
 def a_slow_create_counts_against_the_time_limit(w):
     f, p = w.opened()
 
