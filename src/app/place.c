@@ -48,13 +48,13 @@ static void set_sandboxd(struct settings *s, const struct garret_app *app,
 	const bool socket = !strncmp(c->address, "unix://", 7);
 	char seconds[32];
 
-	(void)snprintf(seconds, sizeof(seconds), "%.3f", app->opening_timeout);
-	if (app->opening_timeout > 0)
+	if (app->opening_timeout > 0) {
+		(void)snprintf(seconds, sizeof(seconds), "%.3f", app->opening_timeout);
 		set(s, "opening_timeout", seconds);
-	/* One request has no longer than all of them together. */
-	if (app->opening_timeout > 0 && app->opening_timeout < REQUEST_SECONDS)
-		set(s, "request_timeout", seconds);
-
+		/* One request has no longer than all of them together. */
+		if (app->opening_timeout < REQUEST_SECONDS)
+			set(s, "request_timeout", seconds);
+	}
 	set(s, socket ? "socket" : "service_url", c->address + (socket ? 7 : 0));
 	set(s, "token", token);
 	set(s, "tenant", organisation);

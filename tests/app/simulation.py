@@ -62,11 +62,11 @@ class Simulation:
         self.restarts = 0  # one more when it goes, and when it is back
         self.dir = tempfile.mkdtemp(prefix="garret-simulation-")
         self.state = os.path.join(self.dir, "app")
-        self.library = AppLibrary(build)
+        self.shared = AppLibrary(build)
         self.daemon = Daemon(build=build, SANDBOXD_PORT=str(free_port()), SANDBOXD_MAX_SESSIONS="5000").start()
         self.daemon_lock = threading.RLock()
-        self.native = Native(self.library)
-        self.apps = [App(self.library, self.state) for _ in range(APPS)]
+        self.native = Native(self.shared)
+        self.apps = [App(self.shared, self.state) for _ in range(APPS)]
         self.truth = Truth(os.path.join(self.state, "app.db"))
         rng = random.Random(seed)
         self.orgs = [self.id(rng) for _ in range(ORGANISATIONS)]
@@ -92,7 +92,7 @@ class Simulation:
         """As the library makes it."""
         f = Facts(size=c.sizeof(Facts), **{k: text(v) for k, v in d["facts"].items()})
         ret = c.create_string_buffer(65)
-        self.library.ask("garret_app_scope_key", c.byref(f), SCOPES.index(d["scope"]), text(d["connection"]), ret)
+        self.shared.ask("garret_app_scope_key", c.byref(f), SCOPES.index(d["scope"]), text(d["connection"]), ret)
         return ret.value.decode()
 
     def on_event(self, name: str, fields: dict) -> None:

@@ -21,11 +21,7 @@ static void spill_away(struct world *x, const char *call)
 /* As a handle in the list, whoever wrote it there. */
 static void list(struct world *x, const char *handle)
 {
-	struct app_spills *s = x->run.spills;
-
-	s->path = xrealloc(s->path, (s->n + 2) * sizeof(*s->path));
-	s->path[s->n++] = xstrdup(handle);
-	s->path[s->n] = NULL;
+	app_spills_add(x->run.spills, handle);
 }
 
 TEST(D10_5_D12_43_a_run_is_pruned_off_a_workspace_with_a_real_shell)

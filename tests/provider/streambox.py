@@ -45,7 +45,7 @@ class Container:
         self.build = os.path.abspath(build)
         self.dir = tempfile.mkdtemp(prefix="garret-stream-")
         os.chmod(self.dir, 0o755)
-        self.meet, self.work = self.dir + "/meet", self.dir + "/work/below"
+        self.meet, self.work = self.dir + "/meet", self.dir + "/place/below"
         self.spools = self.dir + "/spools"
         os.mkdir(self.meet)
         os.mkdir(self.spools)
@@ -54,8 +54,8 @@ class Container:
         self.uid = uid
         self.streams = []
         self.user = ["setpriv", "--reuid=%d" % user, "--regid=%d" % user, "--clear-groups"] if user else []
-        os.mkdir(self.dir + "/work")
-        os.chown(self.dir + "/work", user or 0, user or 0)
+        os.mkdir(self.dir + "/place")
+        os.chown(self.dir + "/place", user or 0, user or 0)
         command = self.user + (first or self.serve())
         if command[-1] == "@serve":
             command[-1:] = self.serve()
